@@ -306,9 +306,7 @@ def main() -> None:
     parser.add_argument("--rules", type=int, default=1_000)
     parser.add_argument("--rounds", type=int, default=10, help="evaluations per scenario, after the first")
     parser.add_argument("--quick", action="store_true", help="a smoke run: few queues, rules and rounds")
-    parser.add_argument(
-        "--results", type=Path, default=harness.RESULTS_DIRECTORY, help="directory of the results"
-    )
+    harness.add_results_option(parser)
     arguments = parser.parse_args()
     sizes = (10, 100, 6) if arguments.quick else (arguments.queues, arguments.rules, arguments.rounds)
     queues, rules, rounds = sizes

@@ -374,12 +374,7 @@ def parse_arguments() -> argparse.Namespace:
         help="seconds after which a turn starts no more requests",
     )
     parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
-    parser.add_argument(
-        "--results",
-        type=Path,
-        default=harness.RESULTS_DIRECTORY,
-        help="directory of the JSON file and the plot",
-    )
+    harness.add_results_option(parser)
     options = parser.parse_args()
     options.latency_samples, options.large_log_rounds, options.large_log_messages = 200, 5, 20_000
     options.token_turns = 150
@@ -393,9 +388,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = parse_arguments()
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 120
+    console = harness.open_console()
     environment = harness.describe_environment(PACKAGES)
     started = time.perf_counter()
     results = uvloop.run(run(options, console))

@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
-from pathlib import Path
 from statistics import quantiles
 
 import httpx
@@ -172,12 +171,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--queues", type=int, default=100, help="queues with three charts each")
     parser.add_argument("--seconds", type=float, default=8.0, help="how long each round scrolls")
-    parser.add_argument(
-        "--results",
-        type=Path,
-        default=harness.RESULTS_DIRECTORY,
-        help="directory of the JSON file and the plot",
-    )
+    harness.add_results_option(parser)
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.queues, options.seconds = 1, 10, 1.0
@@ -186,9 +180,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = parse_arguments()
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 120
+    console = harness.open_console()
     environment = harness.describe_environment(("chdb", "playwright"))
     started = time.perf_counter()
     results = asyncio.run(run(options, console))
@@ -211,9 +203,7 @@ def main() -> None:
         columns=2,
     )
     print_results(results, console)
-    console.print(
-        harness.build_table("ratios", ["", ""], [[name, f"{value:.3f}"] for name, value in values.items()])
-    )
+    harness.print_ratios(console, values)
     console.print(f"{path.name} and its plot are in {options.results}; {time.perf_counter() - started:.0f} s")
 
 

@@ -396,8 +396,7 @@ def print_results(results: harness.Results, values: dict[str, float], console: C
     ]
     title = f"ms per call; {purge['letters']:,} dead letters purged in {purge['seconds']:.0f} s"
     console.print(harness.build_table(title, ["", "p50", "p99", "max", "max without disk stall"], rows))
-    rows = [[name, f"{value:.3g}"] for name, value in values.items()]
-    console.print(harness.build_table("ratios", ["", ""], rows))
+    harness.print_ratios(console, values)
 
 
 def plot(results: harness.Results, path: Path) -> None:
@@ -430,19 +429,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=200, help="reads of the counts per round")
     parser.add_argument("--quiet-s", type=float, default=45, help="seconds measured before the purge")
     parser.add_argument("--quick", action="store_true", help="a smoke run: few dead letters, one round")
-    parser.add_argument(
-        "--results",
-        type=Path,
-        default=harness.RESULTS_DIRECTORY,
-        help="directory of the JSON file and the plot",
-    )
+    harness.add_results_option(parser)
     options = parser.parse_args()
     if options.quick:
         options.rows, options.few, options.purge, options.deaths = 5_000, 500, 1_000, 1_600
         options.rounds, options.death_rounds, options.repeats, options.quiet_s = 1, 1, 5, 0.5
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 120
+    console = harness.open_console()
     asyncio.run(run(options, console))
 
 

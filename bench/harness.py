@@ -6,13 +6,14 @@ alike. A ratio is computed within each round, and its median over the rounds is 
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import json
 import os
 import platform
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,28 @@ def progress_bar(console: Console) -> Progress:
         auto_refresh=False,
         transient=True,
     )
+
+
+def add_results_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=RESULTS_DIRECTORY,
+        help="directory of the JSON file and the plot",
+    )
+
+
+def open_console(file_width: int = 120) -> Console:
+    """Return the console of a benchmark, with a fixed width where the output is not a terminal."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = file_width
+    return console
+
+
+def print_ratios(console: Console, ratios: Mapping[str, float]) -> None:
+    rows = [[name, f"{value:.3g}"] for name, value in ratios.items()]
+    console.print(build_table("ratios", ["", ""], rows))
 
 
 def describe_environment(packages: Iterable[str] = ()) -> dict[str, Any]:

@@ -292,12 +292,7 @@ def parse_arguments() -> argparse.Namespace:
     names = [scenario.name for scenario in SCENARIOS]
     parser.add_argument("--scenarios", nargs="+", choices=names, default=names)
     parser.add_argument("--peers", nargs="*", choices=tuple(PEERS), default=list(PEERS))
-    parser.add_argument(
-        "--results",
-        type=Path,
-        default=harness.RESULTS_DIRECTORY,
-        help="directory of the JSON file and the plot",
-    )
+    harness.add_results_option(parser)
     options = parser.parse_args()
     options.max_partitions = 10_000
     if options.quick:
@@ -307,9 +302,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = parse_arguments()
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 120
+    console = harness.open_console()
     environment = harness.describe_environment(PACKAGES)
     benchmark = uvloop.run(run(options, console))
     measured: dict[str, float] = ratios(benchmark.turns, options.minutes)

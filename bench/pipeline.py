@@ -285,12 +285,7 @@ def parse_arguments() -> argparse.Namespace:
         "--queues", type=int, nargs="*", default=[20, 200, 2_000], help="growing numbers of queues"
     )
     parser.add_argument("--samples", type=int, default=100, help="events whose visibility is timed; 0: none")
-    parser.add_argument(
-        "--results",
-        type=Path,
-        default=harness.RESULTS_DIRECTORY,
-        help="directory of the JSON file and the plot",
-    )
+    harness.add_results_option(parser)
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.events, options.samples = 1, 20_000, 0
@@ -327,9 +322,7 @@ async def run(options: argparse.Namespace, console: Console) -> Results:
 
 def main() -> None:
     options = parse_arguments()
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 120
+    console = harness.open_console()
     environment = harness.describe_environment(PACKAGES)
     started = time.perf_counter()
     results = asyncio.run(run(options, console))

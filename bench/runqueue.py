@@ -230,12 +230,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tasks", type=int, default=10_000, help="tasks per turn")
     parser.add_argument("--calls", type=int, default=500, help="tasks per turn that measures script time")
-    parser.add_argument(
-        "--results",
-        type=Path,
-        default=harness.RESULTS_DIRECTORY,
-        help="directory of the JSON file and the plot",
-    )
+    harness.add_results_option(parser)
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.tasks, options.calls = 1, 300, 50
@@ -244,9 +239,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = parse_arguments()
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 120
+    console = harness.open_console()
     environment = harness.describe_environment(PACKAGES)
     started = time.perf_counter()
     results = uvloop.run(run(options, console))

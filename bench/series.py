@@ -446,9 +446,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=FULL_ROWS, help="5-second rows; 1,000 queues by default")
     parser.add_argument("--repeats", type=int, default=100, help="series read per period")
     parser.add_argument("--quick", action="store_true", help="a smoke run: 10 queues, few repeats")
-    parser.add_argument(
-        "--results", type=Path, default=harness.RESULTS_DIRECTORY, help="directory of the results"
-    )
+    harness.add_results_option(parser)
     arguments = parser.parse_args()
     rows, repeats = (QUICK_ROWS, 5) if arguments.quick else (arguments.rows, arguments.repeats)
     run(rows, repeats, arguments.results, Console())
