@@ -6,8 +6,8 @@ import { findRoute } from "/static/js/routes.js";
 
 const routes = [{ path: "/" }, { path: "/console/queues" }, { path: "/console/queues/:name" }];
 const match = (path) => {
-  const found = findRoute(path, routes);
-  return found && [found.route.path, found.params];
+  const match = findRoute(path, routes);
+  return match && [match.route.path, match.params];
 };
 
 test("a path selects its route and parameters", (t) => {

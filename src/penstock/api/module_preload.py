@@ -37,15 +37,15 @@ def read_routes(directory: Path) -> dict[str, str]:
 
 def find_modules(directory: Path, entries: tuple[str, ...]) -> list[str]:
     """Return these modules and all that they import, directly or not. Dynamic imports do not count."""
-    found: dict[str, None] = {}
+    modules: dict[str, None] = {}
     remaining = list(entries)
     while remaining:
         module = remaining.pop(0)
-        if module not in found:
-            found[module] = None
+        if module not in modules:
+            modules[module] = None
             text = (directory / module).read_text()
             remaining += [_resolve(module, imported) for imported in _IMPORT.findall(text)]
-    return list(found)
+    return list(modules)
 
 
 @lru_cache(maxsize=100)

@@ -117,10 +117,10 @@ class _Search:
             step_limit = min(MAX_STEP_MATCHES, self._limit - len(self.matches))
             parameters = {**self._parameters, "limit": step_limit, "cursor": cursor}
             step = self._broker.get_waiting(f"{MESSAGES_PATH}/search", STEP_TIMEOUT_S, **parameters)
-            progress, found = step["progress"], step["messages"]
+            progress, messages = step["progress"], step["messages"]
             assert isinstance(progress, dict)
-            assert isinstance(found, list)
-            self.matches += found
+            assert isinstance(messages, list)
+            self.matches += messages
             self.examined, self.total = progress["examined"], progress["total"]
             cursor = None if step["nextCursor"] is None else str(step["nextCursor"])
             self.is_complete = cursor is None

@@ -62,8 +62,8 @@ async def test_messages_are_found_by_text_and_by_transaction_id(commands: Comman
     lines = "".join(f'{{"city": "{city}"}}\n' for city in ("Bern", "Basel", "Bern"))
     await commands.text("push", queue, stdin=lines)
     await commands.text("push", queue, '"Bern"', "--id", "the-one")
-    found = await commands.json("messages", "search", "bern", "-q", queue)
-    assert (len(found["messages"]), found["examined"], found["complete"]) == (3, 4, True)
+    answer = await commands.json("messages", "search", "bern", "-q", queue)
+    assert (len(answer["messages"]), answer["examined"], answer["complete"]) == (3, 4, True)
     by_id = await commands.text("messages", "search", "--transaction-id", "the-one", "-q", queue)
     assert "the-one" in by_id
     few = await commands.text("messages", "search", "bern", "-q", queue, "-n", "1")
