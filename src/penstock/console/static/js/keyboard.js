@@ -1,6 +1,6 @@
 // Keyboard shortcuts: single keys, and sequences such as “g q”.
 
-import { useEffect } from "./html.js";
+import { useLayoutEffect } from "./html.js";
 
 const SEQUENCE_TIMEOUT_MS = 1_200;
 const shortcuts = new Map();
@@ -13,8 +13,9 @@ export function addShortcut(keys, description, handler) {
   return () => shortcuts.get(keys)?.handler === handler && shortcuts.delete(keys);
 }
 
+/** Register a shortcut of a component, before the user sees the component. */
 export function useShortcut(keys, description, handler) {
-  useEffect(() => addShortcut(keys, description, handler), [keys, description, handler]);
+  useLayoutEffect(() => addShortcut(keys, description, handler), [keys, description, handler]);
 }
 
 export const listShortcuts = () => [...shortcuts.values()];

@@ -1,7 +1,7 @@
 // The keyboard shortcuts of every page, and the dialog that lists them.
 
 import { Dialog } from "../components/dialog.js";
-import { html, useEffect } from "../html.js";
+import { html, useLayoutEffect } from "../html.js";
 import { addShortcut, listShortcuts } from "../keyboard.js";
 import { refreshAll } from "../refresh.js";
 import { createStore } from "../store.js";
@@ -11,7 +11,7 @@ const isOpen = createStore(false);
 export const openShortcuts = () => isOpen.set(true);
 
 export function Shortcuts() {
-  useEffect(() => {
+  useLayoutEffect(() => {
     const removers = [
       addShortcut("r", "Refresh the page's data", refreshAll),
       addShortcut("?", "Show the keyboard shortcuts", openShortcuts),

@@ -1,6 +1,6 @@
 // The navigation: one link for each page that has a place in it and that the user may open.
 
-import { html, useEffect, useState } from "../html.js";
+import { html, useEffect, useLayoutEffect, useState } from "../html.js";
 import { addShortcut } from "../keyboard.js";
 import { navigate, useLocation } from "../location.js";
 import { findRoute, ROUTES } from "../routes.js";
@@ -13,7 +13,7 @@ export function Sidebar() {
   const current = findRoute(pathname)?.route;
   const routes = ROUTES.filter(({ nav, scope }) => nav && (!scope || can(scope)));
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     const removers = routes.map(({ path, nav }) => addShortcut(nav.shortcut, `Go to ${nav.label}`, () => navigate(path)));
     return () => removers.forEach((remove) => remove());
   }, [routes.length]);
