@@ -17,6 +17,7 @@ from tests.browser import new_page
 from tests.deadlines import deadline_s
 from tests.integration.api.conftest import shared_settings as base_settings
 from tests.integration.api.http.raw_connections import RunningServer, run_server
+from tests.waiting import wait_until_async
 
 pytestmark = pytest.mark.browser
 shared_settings = base_settings
@@ -41,10 +42,11 @@ async def test_the_first_page_is_small_and_needs_few_round_trips(
 ) -> None:
     async with new_page(browser) as page:
         await page.goto(f"http://127.0.0.1:{server.port}/")
-        timeout_ms = deadline_s(20) * 1000
-        await page.wait_for_function(f"{INTERACTIVE_MS} > 0", timeout=timeout_ms)
-        interactive_ms = await page.evaluate(INTERACTIVE_MS)
-        await page.get_by_role("heading", level=1).wait_for(timeout=timeout_ms)
+        # The page's policy forbids what `wait_for_function` does.
+        interactive_ms = await wait_until_async(
+            lambda: page.evaluate(INTERACTIVE_MS), 20, "the page can be used"
+        )
+        await page.get_by_role("heading", level=1).wait_for(timeout=deadline_s(20) * 1000)
         timings = await page.evaluate(READ_TIMINGS)
     size = sum(timing["encodedBodySize"] for timing in timings)
     # What was requested before the page could be used; live data follows for as long as the page is open.
