@@ -76,7 +76,7 @@ def search(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="Number of messages.")] = 20,
     broker_options: BrokerOptions,
 ) -> None:
-    """Search messages; Ctrl-C ends the search and shows what it found. Exit code 1 if it found none."""
+    """Search messages; Ctrl-C ends the search and shows its matches so far. Exit code 1 without a match."""
     parameters = search_options.to_parameters(text)
     with broker_options.connect() as broker:
         result = _Search(broker, parameters, limit)

@@ -1,6 +1,6 @@
 """The pipeline as a component of the platform: `python -m penstock.pipeline.pipeline_process`.
 
-The platform has checked its servers and found Java. So this process needs nothing of the command line, and
+The platform has checked its servers and Java. So this process needs nothing of the command line, and
 what it does not import is missing in none of the processes that are forked from it.
 """
 

@@ -230,7 +230,7 @@ async def read_message_page(
 async def find_queues(
     services: Services, caller: Caller, name: str | None, group: str | None
 ) -> list[QueueWithGroup]:
-    """Return the named queue or all queues, with the named group. Raises UnknownQueue, UnknownGroup."""
+    """Return the queue, or all queues without one, and the group. Raises UnknownQueue, UnknownGroup."""
     groups = services.broker.store.consumer_groups
     if name is None:
         queues = await groups.list_queues(caller.environment, group or QUEUE_MODE)
@@ -249,7 +249,7 @@ async def find_queues(
 async def find_partition(
     services: Services, queue: str | None, partition: str | None, queues: list[QueueWithGroup]
 ) -> int | None:
-    """Return the id of the named partition, if one is named. Raises UnknownPartition."""
+    """Return the id of the partition, or None without one. Raises UnknownPartition."""
     if partition is None:
         return None
     if queue is None:

@@ -25,7 +25,7 @@ class MessageJobs:
         return DeadLetterTotal(job.total, job.total_is_exact)
 
     async def create(self, scope: Scope, change: BulkChange) -> DeadLetterJob:
-        """Create a job. Raises UnknownQueue, UnknownGroup, or InvalidRequest if no group is named."""
+        """Create a job. Raises UnknownQueue, UnknownGroup, or InvalidRequest without a group."""
         await self._check(scope, change)
         return await self._jobs.create_for_messages(scope, change)
 

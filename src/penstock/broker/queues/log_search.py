@@ -89,7 +89,7 @@ class SearchCursor(NamedTuple):
 
 
 class SearchStep(NamedTuple):
-    """The messages that a step found, and the cursor of the next step; `progress` is that of this step."""
+    """The matches of a step, and the cursor of the next step; `progress` is that of this step."""
 
     matches: list[ListedMessage]
     next_cursor: SearchCursor | None
@@ -97,7 +97,7 @@ class SearchStep(NamedTuple):
 
 
 class _Phase(NamedTuple):
-    """One pass over the log: which part of it, and how its messages are found."""
+    """One pass over the log: which part of it, and how its messages are selected."""
 
     search: SearchFilter
     transaction_key: str | None = None
@@ -251,7 +251,7 @@ class MessageSearch:
 
 
 def _plan_phases(search: SearchFilter) -> list[_Phase]:
-    """Return the passes of a search; the next one starts only if the ones before found nothing.
+    """Return the passes of a search; the next one starts only if the ones before had no match.
 
     An id that a broker made contains its time, so messages that were stored near that time are read first.
     """

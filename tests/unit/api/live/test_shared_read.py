@@ -17,11 +17,13 @@ class CountedRead:
         self.takes_s = 0.0
         self.calls = 0
         self.error: Exception | None = None
+        self.started = asyncio.Event()
         self.gate = asyncio.Event()
         self.gate.set()
 
     async def __call__(self, previous: int | None) -> int:
         assert previous == (self.calls or None)
+        self.started.set()
         await self.gate.wait()
         self.now += self.takes_s
         if self.error is not None:
@@ -87,8 +89,7 @@ async def test_an_error_reaches_the_request_and_the_next_one_reads_again(
 async def test_a_stopped_read_is_cancelled(read: CountedRead, shared: SharedRead[int]) -> None:
     read.gate.clear()
     request = asyncio.create_task(shared.get())
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await read.started.wait()
     await shared.stop()
     with pytest.raises(asyncio.CancelledError):
         await request

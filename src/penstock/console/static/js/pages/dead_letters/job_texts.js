@@ -42,7 +42,7 @@ export function rateOf(job, now = Date.now()) {
   return seconds > 0.5 ? job.changed / seconds : null;
 }
 
-/** Say what a dry run found. */
+/** Return the result of a dry run. */
 export function describeDryRun(result, noun) {
   const count = `${result.totalIsExact ? "" : "At least "}${formatCount(result.total)} ${noun}`;
   return result.total === 0 ? `No ${noun} match.` : `${count} match.`;
