@@ -110,6 +110,10 @@ class EnvironmentSnapshots:
         """Return a snapshot that is at most two seconds old, or older if a read takes long."""
         return await self._snapshots.get(scope)
 
+    async def get_newer(self, scope: Scope) -> EnvironmentSnapshot:
+        """Return a snapshot that is read after this call."""
+        return await self._snapshots.get_newer(scope)
+
     async def stop(self) -> None:
         await self._snapshots.stop()
         await self._metrics.stop()

@@ -59,12 +59,22 @@ async def read_queue(services: Services, caller: Caller, request: LiveRequest) -
     check_queue(caller, request.name)
     snapshot = await services.snapshots.get(caller.environment)
     row = snapshot.find(request.name)
+    if row is None and await _exists(services, caller, request.name):  # created since the snapshot was read
+        snapshot = await services.snapshots.get_newer(caller.environment)
+        row = snapshot.find(request.name)
     if row is None:
         raise UnknownQueue(
             f"Queue {request.name!r} does not exist. The first push or task for a queue creates it.",
             queue=request.name,
         )
     return {**snapshot_fields(snapshot), "queue": row_to_dict(row)}
+
+
+async def _exists(services: Services, caller: Caller, queue: str) -> bool:
+    """Ask the servers for one queue, so that names that do not exist cause no reads of all queues."""
+    if await services.broker.store.catalog.list_holdings(caller.environment, queue=queue):
+        return True
+    return await services.run_queues.has_queue(caller.environment, queue)
 
 
 TOPICS: dict[LiveTopic, TopicReader] = {

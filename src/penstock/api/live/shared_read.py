@@ -51,6 +51,12 @@ class SharedRead(Generic[T]):
             return self._result
         return await asyncio.shield(self._start())
 
+    async def get_newer(self) -> T:
+        """Return the result of a read that starts after this call, however fresh the last one is."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+        return await asyncio.shield(self._start())
+
     async def get_within(self, max_wait_s: float) -> T | None:
         """Return a fresh result, or after `max_wait_s` the last one; None if there is none yet."""
         try:
@@ -102,6 +108,10 @@ class EnvironmentReads(Generic[T]):
     async def get(self, scope: Scope) -> T:
         """Return a result that is fresh enough."""
         return await self._find(scope).get()
+
+    async def get_newer(self, scope: Scope) -> T:
+        """Return the result of a read that starts after this call, however fresh the last one is."""
+        return await self._find(scope).get_newer()
 
     async def get_within(self, scope: Scope, max_wait_s: float) -> T | None:
         """Return a fresh result, or after `max_wait_s` the last one; None if there is none yet."""

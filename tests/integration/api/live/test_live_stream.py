@@ -78,6 +78,20 @@ async def test_a_stream_sends_the_document_again_when_it_changes(client: httpx.A
         assert document["totals"]["depth"] == 2
 
 
+async def test_a_queue_has_a_stream_as_soon_as_it_exists(client: httpx.AsyncClient) -> None:
+    """The snapshot of all queues that others read a moment ago does not have it yet."""
+    await push(client, 1, queue="first")
+    async with open_stream(client, topic="queues") as events:
+        await events.next()
+        await push(client, 2, queue="second")
+        async with open_stream(client, topic="queue", name="second") as queue_events:
+            _, document = await queue_events.next()
+            assert document["queue"]["depth"] == 1
+    assert_problem(
+        await client.get("/api/v1/live", params={"topic": "queue", "name": "third"}), 404, "unknown_queue"
+    )
+
+
 async def test_a_stream_ends_when_the_token_is_revoked(broker: GuardedBroker) -> None:
     secret = await broker.create(NewToken(name="viewer", scopes=["read"]))
     async with broker.client(secret) as viewer, open_stream(viewer, topic="queues") as events:

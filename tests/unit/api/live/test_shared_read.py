@@ -62,6 +62,22 @@ async def test_a_slow_read_is_followed_by_a_pause(
     assert await shared.get() == 2
 
 
+async def test_a_newer_result_comes_from_a_read_that_starts_afterwards(
+    read: CountedRead, shared: SharedRead[int]
+) -> None:
+    assert await shared.get() == 1
+    assert await shared.get_newer() == 2
+    read.gate.clear()
+    read.now = 5.0
+    running = asyncio.create_task(shared.get())
+    read.started.clear()
+    await read.started.wait()
+    newer = [asyncio.create_task(shared.get_newer()) for _ in range(3)]
+    read.gate.set()
+    assert await running == 3
+    assert await asyncio.gather(*newer) == [4] * 3
+
+
 async def test_a_request_that_may_not_wait_gets_the_last_result(
     read: CountedRead, shared: SharedRead[int]
 ) -> None:
