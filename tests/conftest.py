@@ -41,10 +41,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FileSch
 
 @pytest.fixture(scope="session", autouse=True)
 def clean_environment() -> Iterator[None]:
-    """Remove PENSTOCK_* variables of the developer from the environment of the tests."""
+    """Remove variables that change what the tests see: those of the developer, and the size of a terminal.
+
+    Python's readline sets LINES and COLUMNS in the processes of pytest-xdist, even without a terminal.
+    """
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
             patch.delenv(name)
+        for name in ("LINES", "COLUMNS"):
+            patch.delenv(name, raising=False)
         yield
 
 
