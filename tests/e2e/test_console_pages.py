@@ -59,9 +59,9 @@ async def test_page_is_complete_accessible_and_fits_a_phone(
 
 
 async def test_the_keyboard_reaches_every_page_of_the_menu(page: Page) -> None:
-    links = await page.locator("nav a[title^='Keys: ']").all()
-    assert len(links) == 9
-    for link in links:
+    links = page.locator("nav a[title^='Keys: ']")
+    await expect(links).to_have_count(9)
+    for link in await links.all():
         keys = str(await link.get_attribute("title")).removeprefix("Keys: ")
         for key in keys.split():
             await page.keyboard.press(key)
