@@ -72,6 +72,12 @@ class Settings(BaseModel):
         ge=100,
         description="least time between the starts of two batches of the pipeline, in milliseconds",
     )
+    checkpoint_url: str = Field(
+        "",
+        pattern=r"^(|[a-z0-9]+://.+)$",
+        description="URL of the pipeline's checkpoint in an object store (s3://bucket/prefix, gs://, az://); "
+        "empty: in the home",
+    )
     archive: str = Field(
         "", description="directory or URL of the Parquet archive of all metric events; empty: no archive"
     )

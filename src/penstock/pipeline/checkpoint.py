@@ -123,12 +123,12 @@ def check_files(directory: Path, definition: MetricDefinition) -> None:
             query_id = json.loads(metadata.read_text())["id"]
             if not isinstance(query_id, str):
                 raise ValueError("it has no id")
-    batches = _batch_numbers(directory / "offsets")
+    batches = batch_numbers(directory / "offsets")
     if not batches:
         return
     if not (directory / "metadata").exists():
         raise CheckpointUnusable(directory, "it has batches, but the file metadata is missing")
-    committed = _batch_numbers(directory / "commits")
+    committed = batch_numbers(directory / "commits")
     if committed and committed[-1] > batches[-1]:
         raise CheckpointUnusable(
             directory, f"batch {committed[-1]} is committed, but the file offsets/{committed[-1]} is missing"
@@ -226,7 +226,8 @@ def _report_unreadable(directory: Path, file: str) -> Iterator[None]:
         raise CheckpointUnusable(directory, f"the file {file} cannot be read ({reason})") from error
 
 
-def _batch_numbers(directory: Path) -> list[int]:
+def batch_numbers(directory: Path) -> list[int]:
+    """Return the numbers of the batches that have a file in the directory, in ascending order."""
     if not directory.exists():
         return []
     return sorted(int(file.name) for file in directory.iterdir() if file.name.isdecimal())

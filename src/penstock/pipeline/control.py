@@ -17,6 +17,7 @@ from penstock.config import Settings, mask_url
 from penstock.definitions import DEFINITIONS, MetricDefinition, select_metrics
 from penstock.errors import ComponentFailed
 from penstock.pipeline.checkpoint import CheckpointInUse, CheckpointLock, checkpoint_path, move_aside
+from penstock.pipeline.checkpoint_store import open_checkpoint_stores
 from penstock.pipeline.rejected_replay import RejectedReplay, ReplayResult
 from penstock.streams.drain_target import DrainTarget
 from penstock.streams.positions import rewind_position
@@ -91,7 +92,7 @@ def reset(
     from_beginning: bool = False,
     definitions: Iterable[MetricDefinition] = DEFINITIONS,
 ) -> Path | None:
-    """Move the checkpoint away; returns the new directory of its files, None if there was no checkpoint.
+    """Move the checkpoint away, also in the object store; returns the directory of its local files, if any.
 
     The next start continues from the position of the consumer group or, with `from_beginning`, from the
     oldest entry in the streams. Raises CheckpointInUse while a pipeline runs; then nothing has changed.
@@ -104,7 +105,12 @@ def reset(
                 for definition in definitions:
                     for key in definition.stream_keys:
                         _call_redis(settings, partial(rewind_position, redis, key))
-        return move_aside(checkpoint_path(settings))
+        checkpoint = checkpoint_path(settings)
+        for stored in open_checkpoint_stores(
+            settings, checkpoint, [metric.name for metric in definitions]
+        ).values():
+            stored.move_aside()
+        return move_aside(checkpoint)
 
 
 def replay(settings: Settings, metric: str | None = None, *, dry_run: bool = False) -> list[ReplayResult]:

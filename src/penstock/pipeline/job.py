@@ -1,10 +1,10 @@
 """The pipeline process: one Spark session, one streaming query per metric, and a heartbeat.
 
-Restart: a query continues from its checkpoint under `<home>/pipeline/checkpoint/<metric>` and from the insert
-tokens that ClickHouse remembers. A process that is killed at any time repeats at most its last batch after
-the restart, and that batch counts once. On SIGTERM and SIGINT a batch in flight finishes; a batch that waits
-for a server is abandoned and repeated after the restart. The pipeline refuses a checkpoint that is damaged or
-belongs to other servers before Spark opens it.
+Restart: a query continues from its checkpoint under `<home>/pipeline/checkpoint/<metric>`, or from the one in
+the object store of `checkpoint_url`, and from the insert tokens that ClickHouse remembers. A process that is
+killed at any time repeats at most its last batch after the restart, and that batch counts once. On SIGTERM
+and SIGINT a batch in flight finishes; a batch that waits for a server is abandoned and repeated after the
+restart. The pipeline refuses a checkpoint that is damaged or belongs to other servers before Spark opens it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -32,12 +32,14 @@ from penstock.pipeline import worker_launcher
 from penstock.pipeline.archive.event_archive import Archive, archive_root
 from penstock.pipeline.checkpoint import (
     SPARK_ERROR_PATTERN,
+    CheckpointInUse,
     CheckpointLock,
     CheckpointUnusable,
     check_files,
     check_servers,
     checkpoint_path,
 )
+from penstock.pipeline.checkpoint_store import MetricCheckpoint, open_checkpoint_stores
 from penstock.pipeline.fork_server import start_fork_server
 from penstock.pipeline.heartbeat import Heartbeat
 from penstock.pipeline.metric_query import (
@@ -46,6 +48,7 @@ from penstock.pipeline.metric_query import (
     RestartBackoff,
     describe_failure,
 )
+from penstock.pipeline.object_files import ObjectStoreUnavailable
 from penstock.pipeline.preflight import check_before_start
 from penstock.pipeline.session import build_session, register_source
 from penstock.pipeline.sink.clickhouse_sink import ClickHouseSink, StoppingError
@@ -99,6 +102,10 @@ def _open_pipeline(settings: Settings, definitions: Iterable[MetricDefinition]) 
         if not getattr(settings, name):
             raise ConfigError(f"The pipeline needs {name}. Set PENSTOCK_{name.upper()}")
     definitions = tuple(definitions)
+    checkpoint = checkpoint_path(settings)
+    stored_checkpoints = open_checkpoint_stores(settings, checkpoint, [metric.name for metric in definitions])
+    for stored_checkpoint in stored_checkpoints.values():
+        stored_checkpoint.download()
     starts_early = must_wait()
     if not starts_early:
         check_before_start(settings, definitions)
@@ -120,7 +127,15 @@ def _open_pipeline(settings: Settings, definitions: Iterable[MetricDefinition]) 
             if starts_early:  # Spark has started side by side with the servers
                 wait_for_start()
                 check_before_start(settings, definitions)
-            yield Pipeline(session, settings, checkpoint_path(settings), definitions, stopping, heartbeat)
+            yield Pipeline(
+                session,
+                settings,
+                checkpoint,
+                definitions,
+                stopping,
+                heartbeat,
+                stored_checkpoints=stored_checkpoints,
+            )
         finally:
             session.stop()
     finally:
@@ -142,6 +157,7 @@ class Pipeline:
         stopping: threading.Event,
         heartbeat: Heartbeat | None = None,
         *,
+        stored_checkpoints: Mapping[str, MetricCheckpoint] | None = None,
         interval_s: float = CHECK_INTERVAL_S,
         max_failures: int = MAX_FAILURES,
         backoff: RestartBackoff | None = None,
@@ -151,12 +167,18 @@ class Pipeline:
         self._session = session
         self._settings = settings
         self._checkpoint = checkpoint
+        self._stored_checkpoints = stored_checkpoints or {}
         self._stopping = stopping
         self._redis = Redis.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
         self._warehouse = connect(settings.clickhouse_url)
         self._sinks = {
             definition: ClickHouseSink(
-                definition, self._warehouse, self._redis, stopping, self._build_archive(definition)
+                definition,
+                self._warehouse,
+                self._redis,
+                stopping,
+                self._build_archive(definition),
+                self._stored_checkpoints.get(definition.name),
             )
             for definition in definitions
         }
@@ -282,8 +304,12 @@ class Pipeline:
     def _tend_queries(self) -> None:
         """Start the queries one after another, and restart those that failed, each after its own pause.
 
-        Raises CheckpointUnusable or ComponentFailed when no query is left that works.
+        Raises CheckpointUnusable or ComponentFailed when no query is left that works, CheckpointInUse when
+        another driver continues from the stored checkpoint.
         """
+        for stored_checkpoint in self._stored_checkpoints.values():
+            if stored_checkpoint.fenced is not None:
+                raise stored_checkpoint.fenced
         for query in self._queries.values():
             query.tend()
         unusable = None
@@ -311,11 +337,19 @@ class Pipeline:
             state = self._sinks[definition].state
             state.idle.wait(max(0.0, deadline - time.monotonic()))
             query.stop()
+        self._publish_last_commits()
         for sink in self._sinks.values():
             sink.finish()
         self._heartbeat.stop()
         self._warehouse.close()
         self._redis.close()
+
+    def _publish_last_commits(self) -> None:
+        try:
+            for stored_checkpoint in self._stored_checkpoints.values():
+                stored_checkpoint.publish_last_commit()
+        except (ObjectStoreUnavailable, CheckpointInUse) as error:
+            log.warning("The next pipeline repeats the last batch, which counts once: %s", error)
 
 
 def _stop_on_signals(stopping: threading.Event) -> None:

@@ -33,6 +33,8 @@ from redis import Redis
 from penstock.definitions import MetricDefinition
 from penstock.errors import WarehouseUnavailable
 from penstock.pipeline.archive.event_archive import Archive, batch_name
+from penstock.pipeline.checkpoint_store import MetricCheckpoint
+from penstock.pipeline.object_files import ObjectStoreUnavailable
 from penstock.pipeline.sink.closed_buckets import ClosedBuckets
 from penstock.pipeline.source.batch_rows import (
     POINT_KIND,
@@ -116,12 +118,14 @@ class ClickHouseSink:
         redis: Redis,
         stopping: threading.Event,
         archive: Archive | None = None,
+        stored_checkpoint: MetricCheckpoint | None = None,
         *,
         chunk_rows: int = CHUNK_ROWS,
         max_rejected: int = MAX_REJECTED_EVENTS,
     ) -> None:
         self.state = SinkState()
         self._archive = archive
+        self._stored_checkpoint = stored_checkpoint
         self._chunk_rows = chunk_rows
         self._max_rejected = self._room_for_rejected = max_rejected
         # Whether this process finished the batch that it began last.
@@ -142,11 +146,17 @@ class ClickHouseSink:
             started = time.monotonic()
             query_id = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
             assert query_id, "The sink must run inside a streaming query."
+            if self._stored_checkpoint is not None:
+                publish = partial(self._stored_checkpoint.publish_batch, batch_id)
+                self.retry_while_unreachable(publish, "the object store")
             if not self.open_batch(query_id, batch_id):
                 return
             # One action only: a second one would read the streams again.
             read_started = time.monotonic()
             table = self.landing_rows(frame).toArrow()
+            if self._stored_checkpoint is not None:
+                confirm = partial(self._stored_checkpoint.confirm_batch, batch_id)
+                self.retry_while_unreachable(confirm, "the object store")
             insert_started = time.monotonic()
             self.write(table, query_id, batch_id)
             ended, state = time.monotonic(), self.state
@@ -163,8 +173,8 @@ class ClickHouseSink:
     def open_batch(self, query_id: str, batch_id: int) -> bool:
         """Wait while a rebuild or compaction holds the metric, then mark the batch as open.
 
-        Returns False for a batch that is complete already, in the archive too. It must not be archived again,
-        because a compaction may have merged it with others since.
+        Returns False for a batch that is complete already, in the archive too. It must not be read again: the
+        source may have trimmed its entries, and a compaction may have merged it with other batches.
         """
         attempts: list[tuple[bool, BatchMark | None]] = []
 
@@ -179,11 +189,11 @@ class ClickHouseSink:
             self.retry_while_unreachable(begin, "Redis")
         self.state.waiting_for = None
         previous = attempts[-1][1]
-        if self._archive is None:
-            return True
         if previous and previous.batch == (query_id, batch_id) and previous.is_written:
             log.info("%s: batch %d is complete already", self._definition.name, batch_id)
             return False
+        if self._archive is None:
+            return True
         if previous and not previous.is_written and previous.query_id != query_id:
             # Its checkpoint was reset, so its events are read again, as part of another batch.
             self._archive.remove_batch(batch_name(previous.query_id, previous.batch_id))
@@ -310,7 +320,7 @@ class ClickHouseSink:
         while True:
             try:
                 attempt()
-            except (WarehouseUnavailable, *TRANSIENT_REDIS_ERRORS) as error:
+            except (WarehouseUnavailable, ObjectStoreUnavailable, *TRANSIENT_REDIS_ERRORS) as error:
                 if self.state.waiting_for is None:
                     log.warning("%s: a batch waits for %s: %s", self._definition.name, server, error)
                 self.state.waiting_for = f"waiting for {server}"
