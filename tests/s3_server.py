@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.error import HTTPError
 
 from penstock.embedded.servers.ports import LOOPBACK, any_free_port
@@ -14,6 +16,7 @@ from tests.deadlines import deadline_s
 from tests.waiting import wait_until
 
 BUCKET = "penstock"
+PACKAGES = Path(sys.prefix) / "moto"
 
 
 @contextmanager
@@ -22,7 +25,8 @@ def running_s3_server() -> Iterator[dict[str, str]]:
     port = any_free_port()
     endpoint = f"http://{LOOPBACK}:{port}"
     command = [sys.executable, "-m", "moto.server", "-H", LOOPBACK, "-p", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGES)}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_until(lambda: create_bucket(endpoint), 30, "the S3 server creates a bucket")
         yield {

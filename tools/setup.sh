@@ -12,7 +12,7 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
   echo "Penstock needs Python 3.11 or newer, but '$python' is $("$python" -V 2>&1 || echo missing). Choose another one: make PYTHON=python3.11 …" >&2
   exit 1
 fi
-checksum=$(cat requirements.txt requirements-docs.txt "$requirements" requirements-queen-2.txt requirements-canaille.txt pyproject.toml tools/setup.sh tools/slim.sh | cksum)
+checksum=$(cat requirements.txt requirements-docs.txt "$requirements" requirements-queen-2.txt requirements-canaille.txt requirements-moto.txt pyproject.toml tools/setup.sh tools/slim.sh | cksum)
 [ -f "$stamp_file" ] && [ "$(cat "$stamp_file")" = "$checksum" ] && exit 0
 
 if [ ! -x "$venv/bin/python" ]; then
@@ -46,9 +46,10 @@ if ! { [ -x "$venv/bin/uv" ] && uv pip install --compile-bytecode -r "$requireme
 fi
 pip install --no-deps --no-build-isolation -e . || fail
 if [ "$requirements" = requirements-dev.txt ]; then
-  rm -rf "$venv/queen-mq-2" "$venv/canaille"
+  rm -rf "$venv/queen-mq-2" "$venv/canaille" "$venv/moto"
   pip install --no-deps --target "$venv/queen-mq-2" -r requirements-queen-2.txt || fail
   pip install --no-deps --target "$venv/canaille" -r requirements-canaille.txt || fail
+  pip install --no-deps --target "$venv/moto" -r requirements-moto.txt || fail
 fi
 tools/slim.sh "$venv"
 echo "$checksum" > "$stamp_file"
