@@ -252,6 +252,7 @@ GROUP_STARTS = {
 """The groups of the settings, each by its first setting: `Settings` declares the others after it."""
 
 _VALUE_RULES = {
+    "checkpoint_url": "must be a URL such as s3://bucket/prefix, or empty",
     "log_level": "must be debug, info, warning or error",
     "clickhouse_cluster": "must have only letters, digits and the characters _ . -",
     "failed_operation": "must be skip or hold",
