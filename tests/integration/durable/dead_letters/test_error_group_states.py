@@ -9,11 +9,12 @@ from datetime import datetime, timedelta
 from itertools import count
 from typing import Any, ClassVar
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from penstock.durable.alerts.evaluation_store import EvaluationStore
+from penstock.durable.alerts.evaluation_store import EvaluationStore, NewErrorGroupRow
 from penstock.durable.dead_letters import dead_letter_counts
 from penstock.durable.dead_letters.error_group_store import (
     DeadLetterErrorGroup,
@@ -23,7 +24,7 @@ from penstock.durable.dead_letters.error_group_store import (
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE
 from tests.integration.durable.dead_letters.dead_letter_steps import kill
-from tests.integration.durable.queue_under_test import QueueUnderTest
+from tests.integration.durable.queue_under_test import START, QueueUnderTest
 
 EXAMPLES = 60
 STEPS = 15
@@ -59,6 +60,14 @@ class GroupModel:
             or (self.rate is not None and max(self.deaths_by_hour.values(), default=0) > self.rate)
         )
         return "back_again" if self.state == "ignored" and returns else self.state
+
+
+async def evaluate_error_groups(queue: QueueUnderTest) -> list[NewErrorGroupRow]:
+    """Record and report the error groups at the time of the queue, as an evaluation of alerts does."""
+    environment = await queue.database.fetchrow("SELECT min(id) AS id FROM environments")
+    assert environment is not None
+    now_s = queue.now.timestamp()
+    return await EvaluationStore(queue.database).merge_error_groups(environment["id"], [], now_s - 1e9, now_s)
 
 
 class ErrorGroupMachine(RuleBasedStateMachine):
@@ -125,14 +134,12 @@ class ErrorGroupMachine(RuleBasedStateMachine):
 
     def assign(self) -> None:
         change = ErrorGroupChange(sets_owner=True, owner="ada")
-        self.runner.run(self.store.change(DEFAULT_SCOPE, self.key, self.queue.name, change))
+        self.runner.run(
+            self.store.change(DEFAULT_SCOPE, self.key, self.queue.name, change, now=self.queue.now)
+        )
 
     def evaluate_alerts(self) -> None:
-        environment = self.runner.run(self.database.fetchrow("SELECT min(id) AS id FROM environments"))
-        assert environment is not None
-        store = EvaluationStore(self.database)
-        now_s = self.queue.now.timestamp()
-        rows = self.runner.run(store.merge_error_groups(environment["id"], [], now_s - 1e9, now_s))
+        rows = self.runner.run(evaluate_error_groups(self.queue))
         is_reported = self.queue.name in {row.queue for row in rows}
         state = self.model.expected_state(self.queue.now)
         assert not is_reported or state not in ("ignored", "resolved")
@@ -211,3 +218,34 @@ async def test_the_state_of_a_group_is_the_most_urgent_of_its_queues(queue: Queu
     both = await store.change(DEFAULT_SCOPE, group.error_key, None, ErrorGroupChange(state="resolved"))
     assert both == ["orders", "payments"]
     assert await list_states() == ["resolved"]
+
+
+@pytest.mark.parametrize(
+    ("change", "days", "is_kept"),
+    [
+        (None, 91, False),
+        (ErrorGroupChange(sets_note=True, note="known"), 179, True),
+        (ErrorGroupChange(sets_note=True, note="known"), 181, False),
+        (ErrorGroupChange(state="ignored", ignored_until=START + timedelta(days=200)), 199, True),
+        (ErrorGroupChange(state="ignored"), 181, False),
+    ],
+)
+async def test_a_group_without_dead_letters_is_forgotten_90_days_after_its_last_change(
+    queue: QueueUnderTest, change: ErrorGroupChange | None, days: int, is_kept: bool
+) -> None:
+    store = ErrorGroupStore(queue.database)
+    await kill(queue, "a")
+    [group] = await store.list_error_groups(DEFAULT_SCOPE, limit=1, offset=0)
+    await evaluate_error_groups(queue)
+    await queue.database.fetch("DELETE FROM dead_letters")
+    if change is not None:
+        changed_at = START + timedelta(days=89)
+        assert await store.change(DEFAULT_SCOPE, group.error_key, None, change, now=changed_at) == ["orders"]
+
+    queue.now = START + timedelta(days=days)
+    await evaluate_error_groups(queue)
+
+    groups = await store.list_error_groups(
+        DEFAULT_SCOPE, error_key=group.error_key, limit=1, offset=0, now=queue.now
+    )
+    assert len(groups) == is_kept

@@ -1,7 +1,8 @@
 -- merge_error_groups_v1: record the error groups of an environment's dead letters; list those that are new or back.
 -- p_queues, p_errors, p_died_at: dead tasks of run queues that died since the last call; some may repeat.
 -- A group is new when its first dead letter comes, and back when error_group_state_v1 says so. Groups of the first call
--- are not new. A group without dead letters for 90 days is forgotten.
+-- are not new. A group is forgotten 90 days after its last dead letter and the last change by an operator, unless it is
+-- ignored until a later time.
 -- Returns: groups that are new or back since p_since, and neither resolved nor ignored. `returned_from` is the state from
 -- which a group is back.
 -- Locks: rows that change. Only the session with the lock of the evaluator calls it.
@@ -44,7 +45,8 @@ BEGIN
       AND r.current_state = 'back_again' AND e.returned_at IS NULL;
 
     DELETE FROM error_groups e
-    WHERE e.environment_id = p_environment_id AND e.last_seen_at < p_now - interval '90 days';
+    WHERE e.environment_id = p_environment_id AND greatest(e.last_seen_at, e.changed_at) < p_now - interval '90 days'
+      AND (e.ignored_until IS NULL OR e.ignored_until < p_now);
 
     RETURN QUERY
     SELECT e.queue, greatest(e.first_seen_at, e.returned_at), CASE WHEN e.returned_at IS NOT NULL THEN e.state END,
