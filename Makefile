@@ -5,7 +5,7 @@ PYTHON ?= python3
 export PYTHON
 BIN := .venv/bin
 
-.PHONY: help up demo test check lint format reference pictures docs wheel matrix pin clean setup setup-guide setup-dev \
+.PHONY: help up demo test fuzz check lint format reference pictures docs wheel matrix pin clean setup setup-guide setup-dev \
 	setup-bench bench-broker bench-pipeline bench-series bench-runqueue bench-overload bench-dlq bench-selfmetrics \
 	bench-alerts bench-console bench-rest bench-horizon
 
@@ -22,6 +22,9 @@ test: setup-dev ## install and run all tests; ARGS="-k pop" selects some
 	@tools/chromium.sh
 	@# Tests start many Python processes: all but the first read compiled bytecode, even where writing it is switched off.
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --durations 15 --durations-min 1 $(or $(ARGS),-n 3)
+
+fuzz: setup-dev ## try generated inputs on every parser and route; ARGS="--minutes 10 --seed 7"
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 check: lint test ## what CI runs: format, lint, types and layers, then the tests
 

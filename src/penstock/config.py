@@ -320,8 +320,12 @@ def _read_file(path: Path) -> dict[str, Any]:
         ) from None
     except OSError as error:
         raise ConfigError(f"Settings file {path} cannot be read: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # TOMLDecodeError, UnicodeDecodeError, or a number of thousands of digits
         raise ConfigError(f"Settings file {path} is not valid TOML: {error}") from None
+    except RecursionError:
+        raise ConfigError(
+            f"Settings file {path} is nested too deeply. Settings are `name = value`."
+        ) from None
     for name in values:
         _refuse_unknown(name, f"{name} in {path}")
     return values

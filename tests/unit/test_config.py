@@ -111,6 +111,12 @@ def test_a_settings_file_that_cannot_be_read_is_one_sentence(file: Path) -> None
     file.write_bytes(b"\xff")
     with pytest.raises(ConfigError, match="is not valid TOML"):
         load_settings({}, file)
+    file.write_text("port = 1" + "0" * 5_000)
+    with pytest.raises(ConfigError, match="is not valid TOML"):
+        load_settings({}, file)
+    file.write_text("port = " + "[" * 5_000)
+    with pytest.raises(ConfigError, match="is nested too deeply"):
+        load_settings({}, file)
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("1", True), ("false", False), ("0", False)])

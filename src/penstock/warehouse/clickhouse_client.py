@@ -76,12 +76,16 @@ class Warehouse:
     def query_columns(self, sql: str, parameters: Mapping[str, object] | None = None) -> dict[str, Column]:
         """Return numeric columns by name, for large results; see `native_format.parse_columns`."""
         # numpy takes 12 MB, and a broker that only checks whether ClickHouse answers does not need it.
-        from penstock.warehouse.series.native_format import parse_columns
+        from penstock.warehouse.series.native_format import InvalidNativeError, parse_columns
 
         try:
             return parse_columns(self._connect().raw_query(sql, dict(parameters or {}), fmt="Native"))
         except (ClickHouseError, HTTPError, OSError) as error:
             raise self._to_penstock_error(error) from error
+        except InvalidNativeError as error:
+            raise WarehouseUnavailable(
+                "ClickHouse broke off its response. Send the request again; if this repeats, read its log."
+            ) from error
 
     def query_arrow(self, sql: str, parameters: Mapping[str, object] | None = None) -> pa.Table:
         """Return an Arrow table, for results too large to be Python objects."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -21,6 +22,7 @@ MAX_LABEL_LENGTH = 200
 MAX_SHORT_WINDOW_MINUTES = 120
 MAX_WINDOW_MINUTES = 3 * 24 * 60
 MAX_MINUTES = 31 * 24 * 60.0
+MAX_THRESHOLD = 1e15
 
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)\s*")
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -90,7 +92,8 @@ def _parse_threshold(name: str, value: Any, unit: Unit) -> float | None:
         return milliseconds
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidRequest(f"{name} must be a number.", field=name)
-    return float(value)
+    # `_check_threshold` refuses infinity; `float` would raise for a whole number of hundreds of digits.
+    return float(value) if abs(value) < MAX_THRESHOLD else math.inf
 
 
 def _check(rule: AlertRule, description: TypeDescription) -> None:
@@ -143,7 +146,7 @@ def _check_threshold(rule: AlertRule, description: TypeDescription) -> None:
     if rule.threshold is None and description.threshold is None:
         raise InvalidRequest(f"{rule.type} needs a threshold ({description.unit}).", field="threshold")
     for name, value in (("threshold", rule.threshold), ("clearThreshold", rule.clear_threshold)):
-        if value is not None and not 0 <= value < 1e15:
+        if value is not None and not 0 <= value < MAX_THRESHOLD:
             raise InvalidRequest(f"{name} must be between 0 and 10^15.", field=name)
         if value is not None and description.unit is Unit.SHARE and value > 1:
             raise InvalidRequest(f"{name} is a share and must be between 0 and 1.", field=name)

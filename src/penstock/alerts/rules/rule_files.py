@@ -37,13 +37,18 @@ def parse_rules(text: str, source: str) -> list[RuleFields]:
     """Return the checked rules of a TOML file, in the form of the JSON. Raises ConfigError."""
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise ConfigError(f"{source} is not valid TOML: {error}.") from None
+    except RecursionError:
+        raise ConfigError(f"{source} is nested too deeply. Rules are written as [[rule]].") from None
     unknown = sorted(document.keys() - {"rule"})
     if unknown:
         raise ConfigError(f"{source}: unknown table {unknown[0]!r}. Rules are written as [[rule]].")
+    tables = document.get("rule", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise ConfigError(f"{source}: `rule` is not a list of tables. Rules are written as [[rule]].")
     rules: list[RuleFields] = []
-    for number, fields in enumerate(document.get("rule", []), start=1):
+    for number, fields in enumerate(tables, start=1):
         try:
             rules.append(rule_to_json(parse_rule(fields)))
         except InvalidRequest as error:

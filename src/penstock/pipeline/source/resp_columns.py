@@ -165,7 +165,7 @@ def _layout(buffer: bytes | bytearray, begin: int, end: int, *, strict: bool = F
     starred = np.flatnonzero(data[line_start] == _STAR)
     # The line of the reply, then two per entry: its start, and three lines later the number of its items.
     head, body = starred[1::2], starred[2::2]
-    if len(head) != len(body) or starred[0] != 0 or np.any(body != head + 3):
+    if not len(starred) or len(head) != len(body) or starred[0] != 0 or np.any(body != head + 3):
         return None
     item_count, valid = parse_numbers(words, line_start[body] + 1, line_end[body])
     if not valid.all() or np.any(data[line_start[head] + 1] != _TWO) or np.any(item_count % 2):

@@ -31,11 +31,23 @@ _SIMPLE_AGGREGATE = re.compile(r"SimpleAggregateFunction\(\w+, (.+)\)")
 _NULLABLE = re.compile(r"Nullable\((\w+)\)")
 
 
+class InvalidNativeError(ValueError):
+    """A response that is damaged or ends early: ClickHouse failed after it had started to send."""
+
+
 def parse_columns(response: bytes) -> dict[str, Column]:
     """Return the columns by name, concatenated over all blocks; empty if the response has no block.
 
     A column of multi-word numbers is two-dimensional, with one row of words per value. NULL is read as 0.
+    Raises InvalidNativeError for a damaged response, and TypeError for a column of another type.
     """
+    try:
+        return _parse_blocks(response)
+    except (IndexError, ValueError, OverflowError) as error:
+        raise InvalidNativeError(f"The response is not complete: {error}.") from error
+
+
+def _parse_blocks(response: bytes) -> dict[str, Column]:
     blocks: dict[str, list[Column]] = {}
     offset = 0
     while offset < len(response):
@@ -79,4 +91,6 @@ def _read_varint(response: bytes, offset: int) -> tuple[int, int]:
 
 def _read_text(response: bytes, offset: int) -> tuple[str, int]:
     length, offset = _read_varint(response, offset)
+    if offset + length > len(response):
+        raise ValueError(f"a text of {length} bytes starts {len(response) - offset} bytes before the end")
     return response[offset : offset + length].decode(), offset + length

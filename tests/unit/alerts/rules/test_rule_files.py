@@ -52,6 +52,11 @@ def test_differences_are_listed_by_field() -> None:
         ("[[alert]]\nname = 'x'", "Rules are written as [[rule]]"),
         ("[[rule]]\nname = 'x'\ntype = 'BACKLOG'", "rule x: BACKLOG needs a threshold"),
         (FILE + FILE, "two rules are called 'orders back up'"),
+        ("rule = true", "Rules are written as [[rule]]"),
+        ("rule = ['x']", "Rules are written as [[rule]]"),
+        ("rule = " + "[" * 5_000, "is nested too deeply"),
+        (f"[[rule]]\nname = 'x'\ntype = 'BACKLOG'\nthreshold = 1{'0' * 400}", "between 0 and 10^15"),
+        (f"[[rule]]\nname = 'x'\ntype = 'BACKLOG'\nthreshold = 1{'0' * 5_000}", "is not valid TOML"),
     ],
 )
 def test_an_invalid_file_says_what_is_wrong(text: str, message: str) -> None:

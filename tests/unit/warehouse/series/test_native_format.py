@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from penstock.warehouse.series.native_format import parse_columns
+from penstock.warehouse.series.native_format import InvalidNativeError, parse_columns
 
 
 def text(value: str) -> bytes:
@@ -67,3 +67,17 @@ def test_an_empty_block_and_an_empty_response() -> None:
 def test_a_column_of_another_type_is_rejected() -> None:
     with pytest.raises(TypeError, match=r"column name has type String"):
         parse_columns(block(name=("String", text("x"), 1)))
+
+
+@pytest.mark.parametrize("removed_bytes", [1, 8, 12, 15])
+def test_a_response_that_ends_early_is_refused(removed_bytes: int) -> None:
+    response = block(number=("UInt64", struct.pack("<Q", 1), 1))
+    with pytest.raises(InvalidNativeError, match="not complete"):
+        parse_columns(response[:-removed_bytes])
+
+
+def test_an_error_in_place_of_a_block_is_refused() -> None:
+    with pytest.raises(InvalidNativeError, match="not complete"):
+        parse_columns(
+            block(n=("UInt64", struct.pack("<Q", 1), 1)) + b"Code: 241. DB::Exception: Memory limit"
+        )
