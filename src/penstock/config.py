@@ -127,6 +127,15 @@ class Settings(BaseModel):
         ge=1024,
         description="maximum payload of a pop or a page, in bytes; a larger first message comes alone",
     )
+    max_connections: int = Field(
+        10_000, ge=10, description="maximum number of connections of a broker process; further ones get 503"
+    )
+    max_waiting: int = Field(
+        10_000,
+        ge=1,
+        description="maximum number of pops, and of dequeues, that wait at a broker process; further ones "
+        "get 429",
+    )
     load_management: bool = Field(
         True, description="defer or refuse requests under overload; off: execute every request"
     )

@@ -262,6 +262,34 @@ class Overloaded(PenstockError):
         self.retry_after_s = retry_after_s
 
 
+class TooManyConnections(PenstockError):
+    """The broker process has `max_connections` connections. This one is closed."""
+
+    code = "too_many_connections"
+    status = 503
+    title = "Too many connections"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"The broker process has {limit} connections, its maximum. Close idle ones, or raise "
+            "PENSTOCK_MAX_CONNECTIONS."
+        )
+
+
+class TooManyWaiting(PenstockError):
+    """As many pops or dequeues wait as may. Nothing changed; a request that does not wait still works."""
+
+    code = "too_many_waiting"
+    status = 429
+    title = "Too many waiting requests"
+
+    def __init__(self, kind: str, limit: int) -> None:
+        super().__init__(
+            f"{limit} {kind} wait at this broker process, the maximum. Retry later or without waiting, use "
+            "larger batches, or raise PENSTOCK_MAX_WAITING."
+        )
+
+
 class QuotaExceeded(PenstockError):
     """A quota of the environment or the token is used up. Nothing changed; retry after `retry_after_s`.
 

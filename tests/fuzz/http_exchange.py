@@ -30,6 +30,8 @@ class Exchange(NamedTuple):
     is_closed: bool
     refusal: PenstockError | None = None
     """The error with which this server's protocol ended the connection."""
+    is_reset: bool = False
+    """The server closed the connection while the client still sent a body: the response may be lost."""
 
 
 class _ResponseParser:
@@ -90,7 +92,7 @@ async def exchange(
     client_socket, server_socket = socket.socketpair()
     transport, protocol = await loop.connect_accepted_socket(create_protocol, server_socket)
     reader, writer = await asyncio.open_connection(sock=client_socket)
-    parser, sent = _ResponseParser(), 0
+    parser, sent, is_reset = _ResponseParser(), 0, False
     try:
         async with asyncio.timeout(deadline_s(20)):
             for chunk in chunks:
@@ -100,10 +102,12 @@ async def exchange(
                     has_received.clear()
                     await has_received.wait()
             is_closed = await _read_until_quiet(reader, parser, protocol, quiet_s)
+    except ConnectionError:
+        is_closed = is_reset = True
     finally:
         writer.close()
         transport.abort()
-    return Exchange(parser.responses, is_closed, refusal)
+    return Exchange(parser.responses, is_closed, refusal, is_reset)
 
 
 async def _read_until_quiet(
@@ -143,6 +147,8 @@ def is_same(result: Exchange, reference: Exchange) -> bool:
     """
     if any(status >= 500 for status, _ in result.responses):
         return False
+    if result.is_reset:
+        return reference.is_closed
     if result.refusal is None:
         return result == reference
     if not result.is_closed or not isinstance(result.refusal, MalformedRequest):

@@ -113,6 +113,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         visibility_ms=settings.visibility_ms,
         idempotency_hours=settings.idempotency_hours,
         queue_timeout=run_queue_timeout(settings),
+        max_waiting=settings.max_waiting,
     )
     queue_metrics = QueueMetrics(emitter, database, exchange_gauges=run_queues.exchange_environment_gauges)
     count_repair = CountRepair(queue_metrics, emitter, database, scan_interval_s=settings.reconcile_s)
@@ -129,6 +130,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         names=queue_names,
         journal=journal,
         overload=OverloadSettings.from_settings(settings),
+        max_waiting=settings.max_waiting,
     )
     slot = WorkerSlot(slots_directory(settings))
     slot.claim()

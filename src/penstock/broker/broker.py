@@ -77,6 +77,7 @@ class Broker:
         names: QueueNameRegistry | None = None,
         journal: Journal | None = None,
         overload: OverloadSettings | None = None,
+        max_waiting: int | None = None,
         clock: Clock = system_clock,
     ) -> None:
         overload = overload or OverloadSettings()
@@ -85,7 +86,7 @@ class Broker:
         self.diagnostics = DatabaseDiagnostics(database)
         self.cipher = cipher or PayloadCipher()
         self.id_cache = IdCache(database, names)
-        self.parked_pops = ParkedPops()
+        self.parked_pops = ParkedPops(max_waiting)
         self.notifications = NotificationBus(
             database.url,
             on_ready=self.parked_pops.wake,

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from penstock.caller import LOCAL_CALLER, Caller
 from penstock.durable.log import PartitionName
 from penstock.durable.notifications import NotificationBus
+from penstock.errors import TooManyWaiting
 from penstock.model import Scope
 
 ALL_POPS = 100_000
@@ -63,7 +64,8 @@ WatchList = OrderedDict[PopWatch, None]
 class ParkedPops:
     """All waiting pops of this process, by queue, group and partition."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_parked: int | None = None) -> None:
+        self._max_parked = max_parked
         # Partition None holds the pops of any partition.
         self.watch_lists: dict[int, dict[str, dict[int | None, WatchList]]] = {}
         self._timers: dict[tuple[int, str, int | None], asyncio.TimerHandle] = {}
@@ -90,8 +92,10 @@ class ParkedPops:
                 self._remove(queue_id, watch)
 
     async def park(self, watch: PopWatch, timeout_s: float) -> bool:
-        """Wait for a wake-up for at most `timeout_s`; return True if one came."""
+        """Wait for a wake-up for at most `timeout_s`; return True if one came. Raises TooManyWaiting."""
         if not watch.signalled and not self._shutting_down:
+            if self._max_parked is not None and self.count >= self._max_parked:
+                raise TooManyWaiting("pops", self._max_parked)
             watch.future = asyncio.get_running_loop().create_future()
             self.count += 1
             try:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from penstock.batching import Batcher, Receiver
 from penstock.caller import Caller, token_ended
+from penstock.errors import TooManyWaiting
 from penstock.runqueue.keys import queue_name
 from penstock.runqueue.limits import MAX_REPLY_BYTES
 from penstock.runqueue.task_model import RunningTask
@@ -82,7 +83,7 @@ class PendingDequeue(TaskWaiter):
         elif self.is_woken:
             self._try_all_shards()
         else:
-            self._timer = self._loop.call_at(self._wait_until, self._finish, tasks)
+            self._park()
 
     def set_exception(self, exception: Exception, /) -> None:
         self._leave()
@@ -114,7 +115,16 @@ class PendingDequeue(TaskWaiter):
         self._unpark()
         self._wakeups.remove(self)
 
+    def _park(self) -> None:
+        max_parked = self._wakeups.max_parked
+        if max_parked is not None and self._wakeups.parked >= max_parked:
+            self.set_exception(TooManyWaiting("dequeues", max_parked))
+            return
+        self._wakeups.parked += 1
+        self._timer = self._loop.call_at(self._wait_until, self._finish, [])
+
     def _unpark(self) -> None:
         if self._timer is not None:
+            self._wakeups.parked -= 1
             self._timer.cancel()
             self._timer = None

@@ -70,13 +70,14 @@ class RunQueues:
         idempotency_hours: float = 24,
         sweep_intervals: SweepIntervals | None = None,
         queue_timeout: QueueTimeout | None = None,
+        max_waiting: int | None = None,
     ) -> None:
         self._min_visibility_ms = min_visibility_ms
         self._default_visibility_ms = check_visibility(visibility_ms, min_visibility_ms)
         self._client = connect(redis_url)
         self._scripts = Scripts(self._client, QUEUE.max_stream_length if metrics_enabled else 0)
         self._shards = ShardMap(self._client, shards)
-        self._wakeups = TaskWakeups(redis_url, self._client)
+        self._wakeups = TaskWakeups(redis_url, self._client, max_waiting)
         self._sweeper = Sweeper(
             self._client,
             self._scripts,

@@ -62,7 +62,10 @@ class TaskWakeups(BackgroundTask):
 
     task_name = "run queue wake-ups"
 
-    def __init__(self, url: str, client: Redis) -> None:
+    def __init__(self, url: str, client: Redis, max_parked: int | None = None) -> None:
+        self.max_parked = max_parked
+        self.parked = 0
+        """Waiters that neither have a result nor try to get one."""
         self._url = url
         self._client = client
         self._waiters: dict[str, OrderedDict[TaskWaiter, None]] = {}

@@ -39,7 +39,7 @@ from penstock.api.routes.push_pop import PopHandler
 from penstock.api.routes.run_queue_tasks import DequeueHandler
 from penstock.api.services import Services
 from penstock.caller import Caller
-from penstock.errors import Overloaded, PenstockError, QuotaExceeded
+from penstock.errors import Overloaded, PenstockError, QuotaExceeded, TooManyConnections
 
 _JSON_HEADERS = b"content-type: application/json\r\ncontent-length: %d\r\n"
 RETURNS_LEASES = (PopHandler, DequeueHandler)
@@ -214,6 +214,11 @@ class FastHttpProtocol(StrictHttpProtocol):
         self.quota_connection = QuotaConnection()
         self.app_state = {**self.app_state, "quota_connection": self.quota_connection}
         self._idle_since = self.loop.time()
+        max_connections = self.services.settings.max_connections
+        if len(self.connections) > max_connections:
+            self._in_head = True
+            self._refuse(TooManyConnections(max_connections))
+            return
         self._check_keep_alive_in(self.timeout_keep_alive)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -19,6 +19,7 @@ from penstock.validation_text import shorten
 T = TypeVar("T")
 MAX_TEXT_LENGTH = 255
 MAX_NAME_LENGTH = 255
+MAX_BATCH_ITEMS = 10_000
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What a decoder raises for a body that is invalid, not UTF-8, or nested too deeply."""
@@ -147,6 +148,14 @@ def check_name(field: str, name: str) -> str:
         )
         raise InvalidRequest(f"{field} {shorten(name)!r} is not a valid name. {rule}", field=field)
     return name
+
+
+def check_batch_size(field: str, count: int) -> None:
+    """Raise InvalidRequest if a request has more items than one transaction should take."""
+    if count > MAX_BATCH_ITEMS:
+        raise InvalidRequest(
+            f"{field} has {count} entries. Send at most {MAX_BATCH_ITEMS} in one request.", field=field
+        )
 
 
 def parse_integer(parameters: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:

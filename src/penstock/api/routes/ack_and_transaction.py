@@ -99,7 +99,9 @@ def ack_batch(services: Services, caller: Caller, raw: bytes, reply: Reply) -> A
     """Ack several messages, in a batch without a task of their own, or deferred."""
     decision = services.broker.admit("ack")
     request = _AckRequest(services.broker.acks, [], [], [])
-    for index, body in enumerate(request_parsing.decode(ack_batch_decoder, raw).acknowledgments):
+    acknowledgments = request_parsing.decode(ack_batch_decoder, raw).acknowledgments
+    request_parsing.check_batch_size("acknowledgments", len(acknowledgments))
+    for index, body in enumerate(acknowledgments):
         try:
             request.acks.append(_read_ack(body, _parse_lease(body.leaseId)))
             request.indexes.append(index)
@@ -153,6 +155,7 @@ async def transaction(request: Request, caller: Caller) -> Response:
             "The transaction has no operations. Send at least one push or ack.", field="operations"
         )
     messages: list[NewMessage] = []
+    request_parsing.check_batch_size("operations", len(body.operations))
     operations: list[AckOperation] = []
     steps: list[TransactionStep] = []
     for index, operation in enumerate(body.operations):

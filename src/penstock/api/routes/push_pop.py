@@ -133,7 +133,9 @@ def _read_push(pushes: Pushes, raw: bytes) -> _PushRequest:
     request = _PushRequest(pushes, [], [], {})
     items: Iterable[tuple[int, PushItem]]
     try:
-        items = enumerate(push_decoder.decode(raw).items)
+        decoded_items = push_decoder.decode(raw).items
+        items = enumerate(decoded_items)
+        request_parsing.check_batch_size("items", len(decoded_items))
     except request_parsing.DECODE_ERRORS:
         items = _decode_each(raw, request.failed)
     for index, item in items:
@@ -152,7 +154,9 @@ def _decode_each(raw: bytes, failed: dict[int, str]) -> list[tuple[int, PushItem
     """The valid items with their indexes; `failed` gets the reasons why the others are invalid."""
     items: list[tuple[int, PushItem]] = []
     raw, marker = request_parsing.mark_lone_surrogates(raw)
-    for index, item in enumerate(request_parsing.decode(lenient_push_decoder, raw).items):
+    raw_items = request_parsing.decode(lenient_push_decoder, raw).items
+    request_parsing.check_batch_size("items", len(raw_items))
+    for index, item in enumerate(raw_items):
         if marker and marker in bytes(item):
             failed[index] = request_parsing.LONE_SURROGATE_ERROR
             continue
