@@ -6,7 +6,7 @@ import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from rich.console import Console
@@ -15,16 +15,27 @@ from rich.table import Table
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
-    from tests.fuzz.fuzz_target import FuzzTarget
-
 PLUGIN_NAME = "long_fuzz_run"
 BAR_WIDTH = 30
+
+
+class Target(Protocol):
+    """Code under test with generated inputs."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def examples(self) -> int: ...
+
+    def run(self, seed: int | None = None) -> int:
+        """Try generated inputs, the same ones without a seed; return their number. Raises if one fails."""
 
 
 class FuzzRun:
     """The short version: every target tries the same inputs each time."""
 
-    def run(self, target: FuzzTarget) -> None:
+    def run(self, target: Target) -> None:
         assert target.run() >= target.examples // 4, "too few inputs were tried"
 
 
@@ -48,7 +59,7 @@ class LongFuzzRun(FuzzRun):
         self._terminal: TerminalReporter
         self.results: list[TargetResult] = []
 
-    def run(self, target: FuzzTarget) -> None:
+    def run(self, target: Target) -> None:
         result = TargetResult(target.name)
         self.results.append(result)
         started = time.monotonic()
