@@ -24,13 +24,13 @@ from penstock.broker.journal.record_format import (
 )
 from penstock.definitions import QUEUE
 from penstock.pipeline.source.resp_columns import read_xrange_reply
-from penstock.streams.packing import InvalidPackError, unpack
+from penstock.streams.packing import InvalidPackError, pack, unpack
 from penstock.streams.wire import Event, LostEvents, RejectedEvent, read_events
 from penstock.warehouse.series.native_format import InvalidNativeError, parse_columns
 from tests.fuzz.damage import damaged
 from tests.fuzz.fuzz_target import FuzzTarget
 from tests.unit.pipeline.source import test_resp_columns as resp
-from tests.unit.streams.test_packing import EVENTS, pack
+from tests.unit.streams.test_packing import EVENTS
 
 PADDING = 8
 RESP_TOKENS = (

@@ -6,14 +6,13 @@ import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import pytest
+from _pytest.capture import CaptureManager
+from _pytest.terminal import TerminalReporter
 from rich.console import Console
 from rich.table import Table
-
-if TYPE_CHECKING:
-    from _pytest.terminal import TerminalReporter
 
 PLUGIN_NAME = "long_fuzz_run"
 BAR_WIDTH = 30
@@ -57,6 +56,7 @@ class LongFuzzRun(FuzzRun):
         self._folder = folder
         self._started = time.monotonic()
         self._terminal: TerminalReporter
+        self._capture: CaptureManager
         self.results: list[TargetResult] = []
 
     def run(self, target: Target) -> None:
@@ -87,13 +87,17 @@ class LongFuzzRun(FuzzRun):
         share = min(1.0, (time.monotonic() - self._started) / self._total_s)
         bar = "█" * round(share * BAR_WIDTH)
         line = f"\r{bar:░<{BAR_WIDTH}} {share:4.0%}  {result.name}: {result.inputs:,} inputs"
-        self._terminal.write(f"{line:<100}", flush=True)
+        with self._capture.global_and_fixture_disabled():
+            self._terminal.write(f"{line:<100}", flush=True)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         targets = sum("fuzz_run" in getattr(item, "fixturenames", ()) for item in session.items)
         self._share_s = self._total_s / max(1, targets)
-        # pytest captures what tests print; its own terminal is not captured.
-        self._terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+        plugins = session.config.pluginmanager
+        reporter, capture = plugins.get_plugin("terminalreporter"), plugins.get_plugin("capturemanager")
+        assert isinstance(reporter, TerminalReporter)
+        assert isinstance(capture, CaptureManager)
+        self._terminal, self._capture = reporter, capture
         self._started = time.monotonic()
 
     def pytest_terminal_summary(self) -> None:
