@@ -154,8 +154,8 @@ async def transaction(request: Request, caller: Caller) -> Response:
         raise InvalidRequest(
             "The transaction has no operations. Send at least one push or ack.", field="operations"
         )
-    messages: list[NewMessage] = []
     request_parsing.check_batch_size("operations", len(body.operations))
+    messages: list[NewMessage] = []
     operations: list[AckOperation] = []
     steps: list[TransactionStep] = []
     for index, operation in enumerate(body.operations):
