@@ -178,16 +178,16 @@ async def test_a_push_that_was_answered_before_a_shutdown_is_stored(
     answered: dict[str, int] = defaultdict(int)
     refused: list[str] = []
 
-    async def push(producer: int) -> None:
+    async def push(partition: str) -> None:
         for number in range(100_000):
-            item = {"queue": "orders", "partition": f"p{producer}", "payload": number}
+            item = {"queue": "orders", "partition": partition, "payload": number}
             try:
                 response = await client.post(f"{broker.url}/api/v1/push", json={"items": [item]})
             except httpx.HTTPError:
                 return
             if response.status_code != 201:
                 refused.append(response.text)
-            answered[item["partition"]] += 1
+            answered[partition] += 1
 
     async with httpx.AsyncClient(timeout=deadline_s(20)) as client:
         load = RollingLoad(client)
@@ -196,7 +196,7 @@ async def test_a_push_that_was_answered_before_a_shutdown_is_stored(
         balancer.cancel()
         async with asyncio.TaskGroup() as tasks:
             for producer in range(8):
-                tasks.create_task(push(producer))
+                tasks.create_task(push(f"p{producer}"))
 
             async def have_many() -> bool:
                 return sum(answered.values()) >= MESSAGES_PER_STEP
@@ -206,8 +206,9 @@ async def test_a_push_that_was_answered_before_a_shutdown_is_stored(
     assert refused == []
     connection = await asyncpg.connect(settings["PENSTOCK_POSTGRES_URL"])
     try:
-        stored = dict(await connection.fetch("SELECT name, next_offset FROM penstock.partitions"))
+        rows = await connection.fetch("SELECT name, next_offset FROM penstock.partitions")
     finally:
         await connection.close()
+    stored = {row["name"]: row["next_offset"] for row in rows}
     # A producer sends one push at a time: at most its last one was stored without an answer.
     assert all(stored[name] - count in (0, 1) for name, count in answered.items()), (stored, answered)

@@ -1,8 +1,8 @@
 """Two installed versions of Penstock: the one that runs, and the next one with a further migration.
 
 `PREVIOUS_WHEEL` names the wheel of an earlier release; then this tree is the next version. Without it the
-wheel of this tree is the earlier version, and the next one is the same code with another version and a further
-migration.
+wheel of this tree is the earlier version, and the next one is the same code with another version and a
+further migration.
 """
 
 from __future__ import annotations
