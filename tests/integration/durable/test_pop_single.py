@@ -6,11 +6,12 @@ import asyncio
 import uuid
 from typing import Any
 
+import asyncpg
 import pytest
 
 from penstock.durable import log
 from penstock.durable.log import Ack, Segment
-from penstock.durable.pool import Database
+from penstock.durable.pool import SESSION, Database
 from penstock.errors import GroupDeleted
 from penstock.ids import new_id
 from tests.deadlines import deadline_s
@@ -68,6 +69,43 @@ async def test_a_position_off_the_fast_path_does_not_block_the_others(queue: Que
     await queue.push("b", partition="b")
     _, rows = await pop_single(queue, 3)
     assert sorted((row["payload"], row["attempts"]) for row in rows) == [(b"a", 1), (b"b", 0)]
+
+
+async def test_a_position_that_ran_empty_is_cleared_beside_a_ready_one(queue: QueueUnderTest) -> None:
+    await queue.push("a", partition="a")
+    await queue.ack(await queue.pop())
+    queue.later(1)
+    await queue.push("b", partition="b")
+    _, rows = await pop_single(queue, 1)
+    assert [row["payload"] for row in rows] == [b"b"]
+    assert await ready_partitions(queue) == ["b"]
+    await queue.push("c", partition="a")
+    _, rows = await pop_single(queue, 1)
+    assert [row["payload"] for row in rows] == [b"c"]
+
+
+async def test_an_empty_position_stays_ready_while_a_push_runs(queue: QueueUnderTest) -> None:
+    await queue.push("a", partition="a")
+    await queue.ack(await queue.pop())
+    queue.later(1)
+    pushing = await asyncpg.connect(queue.database.url, server_settings=SESSION)
+    try:
+        await pushing.execute("BEGIN; UPDATE partitions SET next_offset = next_offset")
+        assert (await pop_single(queue, 2))[1] == []
+        await pushing.execute("ROLLBACK")
+    finally:
+        await pushing.close()
+    assert await ready_partitions(queue) == ["a"]
+    assert (await pop_single(queue, 2))[1] == []
+    assert await ready_partitions(queue) == []
+
+
+async def ready_partitions(queue: QueueUnderTest) -> list[str]:
+    rows = await queue.database.fetch(
+        """SELECT t.name FROM positions p JOIN partitions t ON t.id = p.partition_id
+           WHERE p.ready_at IS NOT NULL ORDER BY t.name"""
+    )
+    return [row["name"] for row in rows]
 
 
 async def test_expired_messages_are_reported(queue: QueueUnderTest) -> None:
