@@ -1,8 +1,8 @@
-"""`make bench-horizon`: measure push, pop and ack while an idle transaction holds the vacuum horizon.
+"""`make bench-horizon`: measure push, pop and ack while something holds the vacuum horizon.
 
-Penstock runs twice, on two databases of one PostgreSQL: in one of them a transaction stays open. pgmq and
-pgqueuer run with an open transaction too. The contestants take turns of a few seconds, so that other load on
-the machine slows all of them alike.
+Penstock runs twice, on two databases of one PostgreSQL: in one of them the horizon is held, by default by an
+idle transaction. pgmq and pgqueuer run with a held horizon too. The contestants take turns of a few seconds,
+so that other load on the machine slows all of them alike.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import argparse
 import importlib.util
 import statistics
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from bench.horizon_cycles import (
     PgqueuerCycles,
     SqlCycles,
 )
+from bench.horizon_holders import HOLDERS, POSTGRES_SETTINGS, hold_horizon
 from bench.servers import Servers, run_servers
 
 HELD = "penstock, held"
@@ -40,7 +40,6 @@ LAST_S = 60.0
 """The ratios are those of the last minute."""
 LOAD_WAIT_S = 60
 """High enough that the broker defers no push when the machine stops for a second: a 202 would end the run."""
-HOLDERS = ("snapshot", "dump")
 PEERS: dict[str, type[SqlCycles]] = {"pgmq": PgmqCycles, "pgqueuer": PgqueuerCycles}
 UNITS = {
     "rate": "messages per second that were pushed, popped and acked",
@@ -98,26 +97,6 @@ def percentile_ms(cycles: list[Cycle], percent: int) -> float:
     if len(cycles) < 2:
         return cycles[0].took_ms if cycles else float("nan")
     return statistics.quantiles((cycle.took_ms for cycle in cycles), n=100)[percent - 1]
-
-
-@asynccontextmanager
-async def hold_horizon(url: str, holder: str) -> AsyncIterator[None]:
-    """Keep a transaction with a snapshot and an id open. `dump` also locks all tables, as pg_dump does."""
-    connection = await asyncpg.connect(url, server_settings={"application_name": "forgotten"})
-    try:
-        await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-        await connection.execute("SELECT pg_current_xact_id()")
-        if holder == "dump":
-            tables = await connection.fetch(
-                """SELECT format('%I.%I', schemaname, tablename) AS name FROM pg_tables
-                   WHERE schemaname NOT IN ('pg_catalog', 'information_schema')"""
-            )
-            await connection.execute(
-                f"LOCK TABLE {', '.join(row['name'] for row in tables)} IN ACCESS SHARE MODE"
-            )
-        yield
-    finally:
-        await connection.close()
 
 
 async def busy_bytes(url: str) -> float:
@@ -275,7 +254,7 @@ def plot(turns: dict[str, dict[str, Turns]], path: Path) -> None:
 
 
 async def run(options: argparse.Namespace, console: Console) -> Benchmark:
-    with run_servers() as servers:
+    with run_servers(*POSTGRES_SETTINGS) as servers:
         benchmark = Benchmark(servers, options, console)
         await benchmark.run()
     return benchmark
