@@ -49,7 +49,11 @@ class Settings(BaseModel):
         "info", pattern="^(debug|info|warning|error)$", description="log level of Penstock's processes"
     )
     postgres_url: str = Field("", description="URL of your PostgreSQL; empty: the embedded one")
-    redis_url: str = Field("", description="URL of your Redis or Valkey; empty: the embedded one")
+    redis_url: str = Field(
+        "",
+        description="URL of your Redis or Valkey, redis+cluster://host:port,host:port of its cluster, or "
+        "redis+sentinel://host:port,host:port/service; empty: the embedded one",
+    )
     clickhouse_url: str = Field("", description="HTTP URL of your ClickHouse; empty: the embedded one")
     clickhouse_cluster: str = Field(
         "", pattern="^[A-Za-z0-9_.-]*$", description="name of your ClickHouse cluster; empty: a single server"

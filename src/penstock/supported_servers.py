@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from penstock.errors import ServerStarting, ServerUnreachable, ServerUnusable
+from penstock.redis_address import CLUSTER_SCHEMES, SENTINEL_SCHEMES, parse_redis_url
 
 PROBE_TIMEOUT_S = 4.0
 """How long a server may take to log a client in or to answer a question."""
@@ -129,6 +130,23 @@ class SupportedServer:
         )
 
 
+class RedisServer(SupportedServer):
+    """Redis: one server, a cluster, or a server that Sentinel finds."""
+
+    __slots__ = ()
+
+    def check_url(self, url: str) -> None:
+        SupportedServer.check_url(self, url)
+        try:
+            parse_redis_url(url)
+        except ValueError as error:
+            raise self.unusable(
+                str(error),
+                f"Write the URL as {self.example}, redis+cluster://host:6379,host:6379 or "
+                "redis+sentinel://host:26379,host:26379/service.",
+            ) from None
+
+
 POSTGRES = SupportedServer(
     product="PostgreSQL",
     setting="PENSTOCK_POSTGRES_URL",
@@ -138,11 +156,11 @@ POSTGRES = SupportedServer(
     minimum=(14,),
     tested=("PostgreSQL 15", "PostgreSQL 18"),
 )
-REDIS = SupportedServer(
+REDIS = RedisServer(
     product="Redis",
     setting="PENSTOCK_REDIS_URL",
     example="redis://:password@host:6379/0",
-    schemes=("redis", "rediss", "unix"),
+    schemes=("redis", "rediss", "unix", *CLUSTER_SCHEMES, *SENTINEL_SCHEMES),
     default_port=6379,
     minimum=(7,),
     tested=("Valkey 9",),
