@@ -11,8 +11,6 @@ import signal
 import sys
 from contextlib import AsyncExitStack
 
-import redis.asyncio
-
 from penstock.alerts.alerts_heartbeat import HEARTBEAT_INTERVAL_S, heartbeat_path
 from penstock.alerts.delivery.sender import Sender
 from penstock.alerts.evaluation.evaluator import Evaluator
@@ -21,6 +19,7 @@ from penstock.durable.pool import Database
 from penstock.errors import PenstockError
 from penstock.log_format import configure_logging
 from penstock.private_directories import create_home
+from penstock.redis_clients import connect_redis_async
 from penstock.runqueue.queue import RunQueues
 from penstock.start_gate import wait_for_start
 from penstock.warehouse.clickhouse_client import connect
@@ -57,7 +56,7 @@ async def _run(settings: Settings) -> None:
     async with AsyncExitStack() as stack:
         warehouse = connect(settings.clickhouse_url, timeout_s=settings.alert_interval_s)
         stack.callback(warehouse.close)
-        client = redis.asyncio.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
+        client = connect_redis_async(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
         run_queues = RunQueues(settings.redis_url, shards=settings.run_queue_shards)
         evaluator = Evaluator(
             settings.postgres_url, client, warehouse, run_queues, interval_s=settings.alert_interval_s

@@ -56,6 +56,7 @@ from penstock.clock import system_clock
 from penstock.config import Settings
 from penstock.encryption import PayloadCipher
 from penstock.model import Scope
+from penstock.redis_clients import connect_redis_async
 from penstock.runqueue.queue import RunQueues
 from penstock.streams.emitter import Emitter
 
@@ -144,7 +145,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         lambda: broker.parked_pops.count,
         events=WorkerEvents(emitter, identity),
     )
-    redis_client = redis.asyncio.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
+    redis_client = connect_redis_async(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
     warehouse = WarehouseAccess(settings.clickhouse_url)
     health = HealthChecks(settings, broker, warehouse)
     identity_provider = IdentityProvider(settings)

@@ -119,8 +119,9 @@ def read_quota_warnings(address: BrokerAddress) -> list[QuotaWarningDocument]:
 
 def read_pipeline_progress(redis_url: str) -> Mapping[str, object] | None:
     """Return the pipeline's last report, with the current lag. Raises ComponentFailed without Redis."""
-    from redis import Redis, RedisError  # slow to import, and most commands do not need it
+    from redis import RedisError  # slow to import, and most commands do not need it
 
+    from penstock.redis_clients import connect_redis
     from penstock.streams.positions import read_lag
     from penstock.streams.progress import read_progress
 
@@ -128,7 +129,7 @@ def read_pipeline_progress(redis_url: str) -> Mapping[str, object] | None:
         progress = read_progress(redis_url)
         if progress is None:
             return None
-        with Redis.from_url(redis_url, socket_timeout=2, socket_connect_timeout=2) as client:
+        with connect_redis(redis_url, socket_timeout=2, socket_connect_timeout=2) as client:
             for report in progress["metrics"].values():
                 report["lag"] = {key: read_lag(client, key) for key in report["lag"]}
                 progress["lag"] |= report["lag"]

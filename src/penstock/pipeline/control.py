@@ -19,6 +19,7 @@ from penstock.errors import ComponentFailed
 from penstock.pipeline.checkpoint import CheckpointInUse, CheckpointLock, checkpoint_path, move_aside
 from penstock.pipeline.checkpoint_store import open_checkpoint_stores
 from penstock.pipeline.rejected_replay import RejectedReplay, ReplayResult
+from penstock.redis_clients import connect_redis
 from penstock.streams.drain_target import DrainTarget
 from penstock.streams.positions import rewind_position
 from penstock.streams.progress import is_pipeline_running, read_progress
@@ -142,7 +143,7 @@ def is_running_elsewhere(settings: Settings) -> bool:
 
 
 def _connect(settings: Settings) -> Redis:
-    return Redis.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
+    return connect_redis(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
 
 
 def _call_redis(settings: Settings, call: Callable[[], T]) -> T:

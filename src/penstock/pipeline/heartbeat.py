@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
 from pyspark import SparkContext
-from redis import Redis
 from redis.exceptions import RedisError
 
 from penstock.definitions import MetricDefinition
@@ -18,6 +17,7 @@ from penstock.pipeline.finished_batches import take_finished_batches
 from penstock.pipeline.metric_query import SPARK_ERRORS, MetricQuery, QueryState
 from penstock.pipeline.sink.clickhouse_sink import SinkState
 from penstock.pipeline.spark_status import read_spark_status
+from penstock.redis_clients import connect_redis
 from penstock.streams.batch_history import add_batches
 from penstock.streams.positions import read_lag, read_stream_state
 from penstock.streams.progress import (
@@ -68,7 +68,7 @@ class Heartbeat:
         self, redis_url: str, definitions: Iterable[MetricDefinition], *, interval_s: float = INTERVAL_S
     ) -> None:
         self.draining = False
-        self._redis = Redis.from_url(redis_url, socket_timeout=5, socket_connect_timeout=2)
+        self._redis = connect_redis(redis_url, socket_timeout=5, socket_connect_timeout=2)
         self._interval_s = interval_s
         self._sinks = {definition: SinkState() for definition in definitions}
         self._queries: Mapping[MetricDefinition, MetricQuery] = {}

@@ -22,7 +22,6 @@ from types import FrameType
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from redis import Redis
 from redis.exceptions import RedisError
 
 from penstock.config import Settings
@@ -54,6 +53,7 @@ from penstock.pipeline.session import build_session, register_source
 from penstock.pipeline.sink.clickhouse_sink import ClickHouseSink, StoppingError
 from penstock.pipeline.source.redis_streams import FORMAT, encode_definition
 from penstock.private_directories import create_private_directory
+from penstock.redis_clients import connect_redis
 from penstock.start_gate import must_wait, wait_for_start
 from penstock.streams.drain_target import DrainTarget
 from penstock.warehouse.clickhouse_client import connect
@@ -169,7 +169,7 @@ class Pipeline:
         self._checkpoint = checkpoint
         self._stored_checkpoints = stored_checkpoints or {}
         self._stopping = stopping
-        self._redis = Redis.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
+        self._redis = connect_redis(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
         self._warehouse = connect(settings.clickhouse_url)
         self._sinks = {
             definition: ClickHouseSink(

@@ -7,13 +7,13 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from redis import Redis
 from redis.exceptions import RedisError
 
 from penstock.config import Settings
 from penstock.definitions import MetricDefinition
 from penstock.errors import WarehouseUnavailable
 from penstock.pipeline.checkpoint import CheckpointInUse, check_files, check_servers, checkpoint_path
+from penstock.redis_clients import connect_redis
 from penstock.streams.progress import STALE_AFTER_S, is_pipeline_running, read_progress
 from penstock.warehouse.clickhouse_client import connect
 
@@ -29,7 +29,7 @@ def check_before_start(settings: Settings, definitions: tuple[MetricDefinition, 
     for definition, directory in directories.items():
         check_files(directory, definition)
     warehouse = connect(settings.clickhouse_url, timeout_s=5)
-    with Redis.from_url(settings.redis_url, socket_timeout=2, socket_connect_timeout=2) as redis:
+    with connect_redis(settings.redis_url, socket_timeout=2, socket_connect_timeout=2) as redis:
         try:
             _refuse_second_pipeline(read_progress(settings.redis_url))
             for definition, directory in directories.items():

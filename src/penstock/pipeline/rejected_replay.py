@@ -5,7 +5,8 @@ the bucket to which it belongs. An event that still cannot be read stays where i
 
 Every event is added once. One transaction adds a chunk of events to the streams and writes down which they
 are; afterwards ClickHouse marks them as replayed. A replay that was killed in between is completed by the
-next one, and of two replays at the same time one repeats its chunk.
+next one, and of two replays at the same time one repeats its chunk. On a cluster, a transaction has one slot,
+so each stream has its own chunks.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from redis.exceptions import WatchError
 from redis.typing import EncodableT, FieldT
 
 from penstock.definitions import TIME_WIRE, MetricDefinition
+from penstock.redis_clients import is_cluster
 from penstock.streams.packing import InvalidPackError, packed_payload, unpack
 from penstock.streams.positions import parse_entry_id
 from penstock.streams.wire import RejectedEvent, decode_fields, read_entry
@@ -28,6 +30,7 @@ from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.rejected_events import KeptEvent, RejectedKey, mark_replayed, read_kept
 
 CHUNK_EVENTS = 200
+PENDING_PREFIX = "penstock:pipeline:replay"
 FIRST_KEY = RejectedKey(0, "", "")
 
 Pairs = list[tuple[bytes, bytes]]
@@ -49,45 +52,61 @@ class RejectedReplay:
         self._definition = definition
         self._redis = redis
         self._warehouse = warehouse
-        self._pending_key = f"penstock:pipeline:replay:{definition.name}"
-        """Redis key of the chunk that is in the streams and not marked in ClickHouse yet."""
 
     def run(self, *, dry_run: bool = False) -> ReplayResult:
         """Replay all kept events; with `dry_run`, only count them."""
-        result, after = ReplayResult(self._definition.name), FIRST_KEY
+        result, streams = ReplayResult(self._definition.name), self._definition.stream_keys
+        if is_cluster(self._redis):
+            for stream in streams:
+                self._replay_streams((stream,), f"{PENDING_PREFIX}:{{{stream}}}", result, dry_run=dry_run)
+        else:
+            self._replay_streams(
+                streams, f"{PENDING_PREFIX}:{self._definition.name}", result, dry_run=dry_run
+            )
+        return result
+
+    def _replay_streams(
+        self, streams: Sequence[str], pending_key: str, result: ReplayResult, *, dry_run: bool
+    ) -> None:
+        """Replay the events of some streams.
+
+        `pending_key` is the Redis key of the chunk that is in the streams and not marked in ClickHouse yet.
+        """
+        after = FIRST_KEY
         while True:
-            self._complete_pending_chunk()
+            self._complete_pending_chunk(pending_key)
             with self._redis.pipeline(transaction=True) as transaction:
                 # Another replay that adds a chunk or completes one changes the key: this one then repeats.
-                transaction.watch(self._pending_key)  # type: ignore[no-untyped-call]
-                if transaction.exists(self._pending_key):
+                transaction.watch(pending_key)  # type: ignore[no-untyped-call]
+                if transaction.exists(pending_key):
                     continue
-                kept = read_kept(self._warehouse, self._definition.name, after, CHUNK_EVENTS)
-                if not kept:
-                    return result
+                page = read_kept(self._warehouse, self._definition.name, after, CHUNK_EVENTS)
+                if not page:
+                    return
+                kept = [event for event in page if self._target_stream(event.key) in streams]
                 entries = {event.key: self._entries_to_add(event) for event in kept}
                 keys = [key for key, pairs in entries.items() if pairs]
                 if keys and not dry_run:
                     transaction.multi()
                     for key in keys:
-                        self._add_to_stream(transaction, key.stream, entries[key])
-                    transaction.set(self._pending_key, json.dumps({"token": uuid4().hex, "keys": keys}))
+                        self._add_to_stream(transaction, self._target_stream(key), entries[key])
+                    transaction.set(pending_key, json.dumps({"token": uuid4().hex, "keys": keys}))
                     try:
                         transaction.execute()
                     except WatchError:
                         continue
             result.replayed += len(keys)
             result.still_rejected += len(kept) - len(keys)
-            after = kept[-1].key
+            after = page[-1].key
 
-    def _complete_pending_chunk(self) -> None:
-        text = self._redis.get(self._pending_key)
+    def _complete_pending_chunk(self, pending_key: str) -> None:
+        text = self._redis.get(pending_key)
         if text is None:
             return
         pending = json.loads(text)
         keys = [RejectedKey(*key) for key in pending["keys"]]
         mark_replayed(self._warehouse, self._definition.name, keys, f"replay:{pending['token']}")
-        self._redis.delete(self._pending_key)
+        self._redis.delete(pending_key)
 
     def _entries_to_add(self, event: KeptEvent) -> list[Pairs]:
         """Return the single entries that hold the event now; none if it cannot be read."""
@@ -106,11 +125,14 @@ class RejectedReplay:
         return [] if any(isinstance(content, RejectedEvent) for content in readable) else timed
 
     def _add_to_stream(self, transaction: Redis, stream: str, entries: Sequence[Pairs]) -> None:
-        keys = self._definition.stream_keys
         for pairs in entries:
             # A name that is in the entry twice is not declared, or the event could not be read.
             fields: dict[FieldT, EncodableT] = {name: value for name, value in pairs}  # noqa: C416
-            transaction.xadd(stream if stream in keys else keys[0], fields)
+            transaction.xadd(stream, fields)
+
+    def _target_stream(self, key: RejectedKey) -> str:
+        streams = self._definition.stream_keys
+        return key.stream if key.stream in streams else streams[0]
 
 
 def _with_time(pairs: Pairs, entered_ms: int) -> Pairs:

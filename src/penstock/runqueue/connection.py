@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
@@ -12,6 +13,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 
 from penstock.model import Scope
+from penstock.redis_address import parse_redis_url
+from penstock.redis_clients import connect_redis_async, read_configs_async
 from penstock.runqueue.keys import SHARDS_KEY, shard_of_environment
 from penstock.runqueue.script_errors import translate_redis_errors
 
@@ -24,15 +27,15 @@ MAX_CONNECTIONS = 50
 
 def connect(url: str) -> Redis:
     """Return a client that never repeats a command by itself: Redis may have executed the first one."""
-    pool = BlockingConnectionPool.from_url(
-        url,
-        max_connections=MAX_CONNECTIONS,
-        timeout=10,
-        protocol=2,
-        socket_timeout=10,
-        socket_connect_timeout=2,
-        retry=Retry(NoBackoff(), 0),
-    )
+    options: dict[str, Any] = {
+        "protocol": 2,
+        "socket_timeout": 10,
+        "socket_connect_timeout": 2,
+        "retry": Retry(NoBackoff(), 0),
+    }
+    if parse_redis_url(url).nodes:
+        return connect_redis_async(url, **options)
+    pool = BlockingConnectionPool.from_url(url, max_connections=MAX_CONNECTIONS, timeout=10, **options)
     return Redis.from_pool(pool)
 
 
@@ -42,14 +45,14 @@ DURABILITY_SETTINGS = ("appendonly", "appendfsync", "maxmemory", "maxmemory-poli
 async def warn_about_durability(client: Redis) -> None:
     """Log the settings under which this Redis may lose tasks. Without access to CONFIG, log only that."""
     try:
-        config = await client.config_get(*DURABILITY_SETTINGS)
+        configs = await read_configs_async(client, *DURABILITY_SETTINGS)
     except ResponseError as error:
         logger.info("Cannot read the durability settings of Redis: %s", error)
         return
-    settings = {_text(name): _text(value) for name, value in config.items()}
-    for warning in find_durability_risks(settings):
+    nodes = [{_text(name): _text(value) for name, value in config.items()} for config in configs]
+    for warning in {risk: None for settings in nodes for risk in find_durability_risks(settings)}:
         logger.warning("%s", warning)
-    if settings.get("appendonly") != "no" and settings.get("appendfsync") != "always":
+    if any(node.get("appendonly") != "no" and node.get("appendfsync") != "always" for node in nodes):
         logger.info("Redis replies before it syncs its log: a power failure may lose seconds of tasks.")
 
 

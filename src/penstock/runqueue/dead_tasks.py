@@ -53,7 +53,7 @@ class DeadTaskActions:
         Only tasks that are dead at the start are changed: a redriven task that dies again meanwhile stays
         dead.
         """
-        until_ms = str(await self._scripts.now_ms())
+        until_ms = str(await self._scripts.now_ms(await self._shards.shard_of(scope)))
         changed = 0
         while True:
             results = await self._call(command, scope, queue, [], until_ms)

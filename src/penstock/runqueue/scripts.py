@@ -16,9 +16,10 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
-from penstock.runqueue.keys import lua_key_names, script_keys, shard_prefix
+from penstock.runqueue.keys import lua_key_names, script_keys, shard_prefix, stream_key
 from penstock.runqueue.script_errors import translate_redis_errors
 
+_TIME = "return redis.call('TIME')"
 _INCLUDE = re.compile(r'^--- @include "([a-z_]+)"$', re.MULTILINE)
 _FILES = resources.files("penstock.runqueue").joinpath("lua")
 
@@ -85,8 +86,8 @@ class Scripts:
             except NoScriptError:  # a new or restarted server: the script has not run
                 return await self._client.eval(text, len(keys), *keys_and_arguments)
 
-    async def now_ms(self) -> int:
-        """Return the time by the clock of Redis."""
+    async def now_ms(self, shard: int) -> int:
+        """Return the time by the clock of the Redis that has the shard."""
         with translate_redis_errors():
-            seconds, microseconds = await self._client.time()
+            seconds, microseconds = await self._client.eval(_TIME, 1, stream_key(shard))
         return int(seconds) * 1000 + int(microseconds) // 1000

@@ -21,6 +21,7 @@ from redis.exceptions import RedisError
 from penstock.background import BackgroundTask
 from penstock.caller import Caller
 from penstock.config import mask_url
+from penstock.redis_clients import AsyncClusterClient
 from penstock.runqueue.keys import WAKE_CHANNEL
 
 logger = logging.getLogger(__name__)
@@ -138,6 +139,9 @@ class TaskWakeups(BackgroundTask):
         pause_s = MIN_RECONNECT_S
         while not self._is_stopping:
             try:
+                if isinstance(self._client, AsyncClusterClient):
+                    # A message reaches the subscribers of all nodes, so any node that lives will do.
+                    await self._client.read_topology()
                 async with self._client.pubsub(ignore_subscribe_messages=True) as subscription:
                     await subscription.subscribe(WAKE_CHANNEL)
                     self.wake_all()

@@ -12,9 +12,11 @@ from __future__ import annotations
 import json
 import time
 from importlib import resources
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from redis import Redis
+
+from penstock.redis_clients import slot_tag
 
 POLL_INTERVAL_S = 0.2
 LOCK_TTL_S = 60.0
@@ -43,17 +45,17 @@ class BatchLockLostError(Exception):
     """The lock expired, or another owner acquired it."""
 
 
-def batch_mark_key(metric: str) -> str:
-    return f"penstock:pipeline:batch:{metric}"
+def batch_mark_key(client: Redis, metric: str) -> str:
+    return f"penstock:pipeline:batch:{slot_tag(client, metric)}"
 
 
-def batch_lock_key(metric: str) -> str:
-    return f"penstock:pipeline:hold:{metric}"
+def batch_lock_key(client: Redis, metric: str) -> str:
+    return f"penstock:pipeline:hold:{slot_tag(client, metric)}"
 
 
 def read_batch_mark(client: Redis, metric: str) -> BatchMark | None:
     """Return the newest batch of the metric, or None if there never was one."""
-    return _parse_mark(client.get(batch_mark_key(metric)))
+    return _parse_mark(client.get(batch_mark_key(client, metric)))
 
 
 def begin_batch(client: Redis, metric: str, query_id: str, batch_id: int) -> tuple[bool, BatchMark | None]:
@@ -62,9 +64,15 @@ def begin_batch(client: Redis, metric: str, query_id: str, batch_id: int) -> tup
     It may not begin while another process holds the lock. A batch that is marked as written stays so.
     """
     open_mark, written_mark = (BatchMark(query_id, batch_id, done).to_json() for done in (False, True))
-    may_begin, previous_mark = client.register_script(_BEGIN_BATCH)(
-        keys=[batch_mark_key(metric), batch_lock_key(metric)], args=[open_mark, written_mark]
+    reply: Any = client.eval(
+        _BEGIN_BATCH,
+        2,
+        batch_mark_key(client, metric),
+        batch_lock_key(client, metric),
+        open_mark,
+        written_mark,
     )
+    may_begin, previous_mark = reply
     return bool(may_begin), _parse_mark(previous_mark)
 
 
@@ -73,7 +81,7 @@ class BatchLock:
 
     def __init__(self, client: Redis, metric: str, owner: str) -> None:
         self._client = client
-        self._key = batch_lock_key(metric)
+        self._key = batch_lock_key(client, metric)
         self._metric = metric
         self._owner = owner
 
@@ -97,14 +105,12 @@ class BatchLock:
 
     def renew(self) -> None:
         """Extend the lock by LOCK_TTL_S from now. Raises BatchLockLostError if it is lost."""
-        is_owner = self._client.register_script(_RENEW_LOCK)(
-            keys=[self._key], args=[self._owner, int(LOCK_TTL_S * 1000)]
-        )
+        is_owner = self._client.eval(_RENEW_LOCK, 1, self._key, self._owner, str(int(LOCK_TTL_S * 1000)))
         if not is_owner:
             raise BatchLockLostError(self._metric)
 
     def release(self) -> None:
-        self._client.register_script(_RENEW_LOCK)(keys=[self._key], args=[self._owner, 0])
+        self._client.eval(_RENEW_LOCK, 1, self._key, self._owner, "0")
 
 
 def _parse_mark(value: bytes | str | None) -> BatchMark | None:

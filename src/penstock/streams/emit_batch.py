@@ -1,4 +1,4 @@
-"""Build the keys and arguments of emit.lua for a batch of events.
+"""Build the calls of emit.lua for a batch of events: one call, or one per stream on a cluster.
 
 Many events of one stream are packed, up to 256 per entry; a few stay single entries. The order of a
 stream's events is kept: an event that cannot be packed separates those before it from those after it.
@@ -15,7 +15,7 @@ from msgspec import msgpack
 
 from penstock.definitions import LOST_WIRE, TIME_WIRE, MetricDefinition
 from penstock.shards import shard_of
-from penstock.streams.emitted_totals import TOTALS_KEY
+from penstock.streams.emitted_totals import TOTALS_KEY, stream_totals_key
 from penstock.streams.packing import MAX_EVENTS_PER_PACK, Fields, pack
 
 MIN_EVENTS_TO_PACK = 8
@@ -25,6 +25,7 @@ MAX_PACK_BYTES = 16 << 10
 """Larger packs are split: events may have hundreds of samples, and readers request many entries at once."""
 
 MARK_TTL_S = 24 * 3600
+EMITTER_PREFIX = "penstock:emitter"
 
 _cached_shard_of = lru_cache(maxsize=20_000)(shard_of)
 
@@ -39,22 +40,54 @@ EntryContent = bytes | list[str | int]
 """A pack, or the names and values of a single event in turn."""
 
 
+StreamEvents = tuple[MetricDefinition, list[tuple[Fields, int]], list[Counts]]
+"""The events of one stream, and the counts of each."""
+
+
 class ScriptCall(NamedTuple):
     keys: list[str]
     arguments: list[bytes | int]
     entries: list[tuple[MetricDefinition, int]]
     """The metric of each entry, and the number of its events; 0 for a report of lost events."""
 
+    @property
+    def event_count(self) -> int:
+        return sum(events for _, events in self.entries)
 
-def build_script_call(
-    mark_key: str,
+
+def build_script_calls(
+    emitter_id: str,
     number: int,
     events: Iterable[PendingEvent],
     next_shard: Callable[[], int],
     min_events_to_pack: int = MIN_EVENTS_TO_PACK,
-) -> ScriptCall:
-    """Return the call that adds the events. `next_shard` chooses the shard of events without a shard key."""
-    streams: dict[str, tuple[MetricDefinition, list[tuple[Fields, int]], list[Counts]]] = {}
+    *,
+    is_cluster: bool = False,
+) -> list[ScriptCall]:
+    """Return the calls that add the events. `next_shard` chooses the shard of events without a shard key.
+
+    On a cluster, every stream has its own call with its own mark and totals, because a script cannot use the
+    slots of two streams. A batch that is sent again must have the same calls.
+    """
+    streams = _group_by_stream(events, next_shard)
+    if not is_cluster:
+        mark_key = f"{EMITTER_PREFIX}:{emitter_id}"
+        return [_build_call([mark_key, TOTALS_KEY], number, streams, min_events_to_pack)]
+    return [
+        _build_call(
+            [f"{EMITTER_PREFIX}:{{{stream}}}:{emitter_id}", stream_totals_key(stream)],
+            number,
+            {stream: stream_events},
+            min_events_to_pack,
+        )
+        for stream, stream_events in streams.items()
+    ]
+
+
+def _group_by_stream(
+    events: Iterable[PendingEvent], next_shard: Callable[[], int]
+) -> dict[str, StreamEvents]:
+    streams: dict[str, StreamEvents] = {}
     for definition, fields, shard_key, at_ms, counts in events:
         if shard_key is None:
             shard = next_shard() % definition.shards
@@ -65,6 +98,12 @@ def build_script_call(
             streams[key] = (definition, [], [])
         streams[key][1].append((fields, at_ms))
         streams[key][2].append(counts)
+    return streams
+
+
+def _build_call(
+    first_keys: list[str], number: int, streams: dict[str, StreamEvents], min_events_to_pack: int
+) -> ScriptCall:
     entries: list[list[str | int]] = []
     stream_limits: list[bytes | int] = []
     payloads: list[bytes | int] = []
@@ -91,7 +130,7 @@ def build_script_call(
         *stream_limits,
         *payloads,
     ]
-    return ScriptCall([mark_key, TOTALS_KEY, *streams], arguments, events_of_entries)
+    return ScriptCall([*first_keys, *streams], arguments, events_of_entries)
 
 
 def _build_entries(

@@ -1,4 +1,4 @@
-"""Totals of the counts that entered the streams, in one Redis hash.
+"""Totals of the counts that entered the streams, in one Redis hash; on a cluster, in one hash per stream.
 
 Emitters add to the totals in the script that adds the events. So the totals and the streams agree, whichever
 emitter was killed. A comparison with the totals of PostgreSQL shows what was lost before it was emitted. The
@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from redis.asyncio import Redis
 
-from penstock.definitions import STREAM_PREFIX, MetricDefinition
+from penstock.definitions import QUEUE, STREAM_PREFIX, MetricDefinition
+from penstock.redis_clients import is_cluster
 from penstock.shards import shard_of
 from penstock.streams.packing import Fields
 
@@ -22,6 +23,11 @@ FIRST_ID_FIELD: Final = "first_id"
 """Queues with a larger id are younger than the hash, so their totals began at 0."""
 
 _CORRECT_TOTAL = resources.files("penstock.streams").joinpath("lua/correct_total.lua").read_text()
+
+
+def stream_totals_key(stream: str) -> str:
+    """Return the key of the totals of one stream of a cluster, in the slot of the stream."""
+    return f"{TOTALS_KEY}:{{{stream}}}"
 
 
 def total_field(queue_id: int, group: str, counter: str) -> str:
@@ -39,20 +45,31 @@ class EmittedTotals:
 
     def __init__(self, client: Redis) -> None:
         self._client = client
-        self._script = client.register_script(_CORRECT_TOTAL)
+        self._is_cluster = is_cluster(client)
+        streams = QUEUE.stream_keys  # the only metric with totals
+        self._keys = [*map(stream_totals_key, streams)] if self._is_cluster else [TOTALS_KEY]
 
     async def begin(self, newest_queue_id: int) -> int:
         """Start the hash if there is none; return the id after which queues are younger than the hash."""
-        await self._client.hsetnx(TOTALS_KEY, FIRST_ID_FIELD, newest_queue_id)
-        return int(await self._client.hget(TOTALS_KEY, FIRST_ID_FIELD) or 0)
+        first_ids = []
+        for key in self._keys:
+            await self._client.hsetnx(key, FIRST_ID_FIELD, newest_queue_id)
+            first_ids.append(int(await self._client.hget(key, FIRST_ID_FIELD) or 0))
+        return max(first_ids)
 
     async def read(self, fields: Sequence[str]) -> list[bytes | None]:
         """Return the values of fields; None for those that have none."""
-        values: Any = await self._client.hmget(TOTALS_KEY, list(fields)) if fields else []
-        return list(values)
+        if not fields:
+            return []
+        hashes: list[Any] = [await self._client.hmget(key, list(fields)) for key in self._keys]
+        # A queue has one stream, so at most one hash has the field.
+        return [
+            next((value for value in values if value is not None), None)
+            for values in zip(*hashes, strict=True)
+        ]
 
     async def mark_aligned(self, queue_id: int) -> None:
-        await self._client.hset(TOTALS_KEY, aligned_field(queue_id), 1)
+        await self._client.hset(self._keys[0], aligned_field(queue_id), 1)
 
     async def correct(
         self,
@@ -68,9 +85,11 @@ class EmittedTotals:
         arguments: list[str | int | bytes] = [field, expected or b"", amount, definition.max_stream_length]
         for name, value in (event or {}).items():
             arguments += (name, value)
-        corrected = await self._script(keys=[TOTALS_KEY, stream], args=arguments)
+        totals_key = stream_totals_key(stream) if self._is_cluster else TOTALS_KEY
+        corrected: Any = await self._client.eval(_CORRECT_TOTAL, 2, totals_key, stream, *arguments)
         return bool(corrected)
 
     async def clear(self) -> None:
         """Forget all totals, because counts are not emitted now."""
-        await self._client.delete(TOTALS_KEY)
+        for key in self._keys:
+            await self._client.delete(key)

@@ -6,7 +6,8 @@ is dropped and counted. The next batch reports how many events were dropped and 
 series of that time are marked as incomplete.
 
 **A batch enters the streams once.** The script also stores the batch's number under this emitter's own key,
-and does nothing if it finds the number there. So a batch whose response was lost can be sent again.
+and does nothing if it finds the number there. So a batch whose response was lost can be sent again. On a
+cluster, a batch is one such call per stream, and only the calls without a response are sent again.
 
 **Emission can be switched off for all processes at once**: with 0 under the Redis key `ENABLED_KEY`, which
 a background task reads every few seconds.
@@ -18,20 +19,28 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
+from hashlib import sha1
 from importlib import resources
 from itertools import count
+from typing import Any
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.commands.core import AsyncScript
-from redis.exceptions import RedisError
+from redis.exceptions import NoScriptError, RedisError
 
 from penstock.background import cancel_and_wait
 from penstock.config import mask_url
 from penstock.definitions import ENABLED_KEY, MetricDefinition
 from penstock.ids import new_id
-from penstock.streams.emit_batch import MIN_EVENTS_TO_PACK, Counts, PendingEvent, build_script_call
+from penstock.redis_clients import connect_redis_async, is_cluster
+from penstock.streams.emit_batch import (
+    MIN_EVENTS_TO_PACK,
+    Counts,
+    PendingEvent,
+    ScriptCall,
+    build_script_calls,
+)
 from penstock.streams.emitter_losses import EmitterLosses
 from penstock.streams.packing import Fields
 
@@ -48,6 +57,7 @@ LINGER_S = 0.02
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.1, 5.0
 
 EMIT_SCRIPT = resources.files("penstock.streams").joinpath("lua/emit.lua").read_text()
+EMIT_DIGEST = sha1(EMIT_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 
 class Emitter:
@@ -81,14 +91,14 @@ class Emitter:
         self._losses = EmitterLosses()
         self._loss_reports: list[PendingEvent] = []
         self._batch_number = 0
-        self._mark_key = f"penstock:emitter:{new_id()}"
+        self._id = str(new_id())
+        self._calls: deque[ScriptCall] = deque()
         self._round_robin = count()
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
         self._switch_reader: asyncio.Task[None] | None = None
         self._redis: Redis | None = None
-        self._script: AsyncScript
 
     @property
     def active(self) -> bool:
@@ -96,7 +106,7 @@ class Emitter:
 
     @property
     def pending(self) -> int:
-        return len(self._events) + len(self._batch)
+        return len(self._events) + sum(call.event_count for call in self._calls)
 
     def start(self) -> None:
         """Start to write; needs a running event loop. Redis need not be reachable yet."""
@@ -120,6 +130,7 @@ class Emitter:
         self.dropped += self.pending
         self._events.clear()
         self._batch.clear()
+        self._calls.clear()
         if self._redis is not None:
             redis, self._redis = self._redis, None
             await redis.aclose()
@@ -188,18 +199,37 @@ class Emitter:
 
     async def _flush(self) -> None:
         """Write one batch, or raise and keep the batch for another attempt."""
-        self.connect()
-        if not self._batch:
-            self._batch = [self._events.popleft() for _ in range(min(MAX_BATCH_EVENTS, len(self._events)))]
-            self._loss_reports = self._losses.take_reports()
-            self._batch_number += 1
+        redis = self.connect()
+        if not self._calls:
+            self._begin_batch(is_cluster(redis))
+        while self._calls:
+            refused_entries, first_error = await _run_script(redis, self._calls[0])
+            call = self._calls.popleft()
+            refused = 0
+            if refused_entries:
+                refused = self._restore_refused([call.entries[number - 1] for number in refused_entries])
+                # For example, the key of the stream holds another type. A retry would fail too.
+                logger.error(
+                    "Redis refused %d metric events: %s", refused, first_error.decode("utf-8", "replace")
+                )
+            self.dropped += refused
+            self.emitted += call.event_count - refused
+        self._batch, self._loss_reports = [], []
+
+    def _begin_batch(self, is_cluster: bool) -> None:
+        self._batch = [self._events.popleft() for _ in range(min(MAX_BATCH_EVENTS, len(self._events)))]
+        self._loss_reports = self._losses.take_reports()
+        self._batch_number += 1
         try:
-            call = build_script_call(
-                self._mark_key,
-                self._batch_number,
-                [*self._loss_reports, *self._batch],
-                lambda: next(self._round_robin),
-                self._min_events_to_pack,
+            self._calls.extend(
+                build_script_calls(
+                    self._id,
+                    self._batch_number,
+                    [*self._loss_reports, *self._batch],
+                    lambda: next(self._round_robin),
+                    self._min_events_to_pack,
+                    is_cluster=is_cluster,
+                )
             )
         except Exception:
             # A caller emitted an invalid event. A retry would fail too, and later events must be written.
@@ -209,18 +239,6 @@ class Emitter:
                 self._losses.add(event)
             self._losses.restore(self._loss_reports)
             self._batch, self._loss_reports = [], []
-            return
-        refused_entries, first_error = await self._script(keys=call.keys, args=call.arguments)
-        refused = 0
-        if refused_entries:
-            refused = self._restore_refused([call.entries[number - 1] for number in refused_entries])
-            # For example, the key of the stream holds another type. A retry would fail too.
-            logger.error(
-                "Redis refused %d metric events: %s", refused, first_error.decode("utf-8", "replace")
-            )
-        self.dropped += refused
-        self.emitted += len(self._batch) - refused
-        self._batch, self._loss_reports = [], []
 
     def _restore_refused(self, entries: list[tuple[MetricDefinition, int]]) -> int:
         """Record refused entries as lost; return how many events they hold. A report is not an event."""
@@ -252,8 +270,15 @@ class Emitter:
         """Return the client of this emitter; it connects with its first command."""
         if self._redis is None:
             # The client must not retry by itself: only this class knows when a retry is safe, and counts it.
-            self._redis = Redis.from_url(
+            self._redis = connect_redis_async(
                 self._url, protocol=2, socket_timeout=5, socket_connect_timeout=2, retry=Retry(NoBackoff(), 0)
             )
-            self._script = self._redis.register_script(EMIT_SCRIPT)
         return self._redis
+
+
+async def _run_script(redis: Redis, call: ScriptCall) -> Any:
+    keys_and_arguments = (*call.keys, *call.arguments)
+    try:
+        return await redis.evalsha(EMIT_DIGEST, len(call.keys), *keys_and_arguments)
+    except NoScriptError:  # a new or restarted server, or a replica that became the primary
+        return await redis.eval(EMIT_SCRIPT, len(call.keys), *keys_and_arguments)

@@ -9,13 +9,17 @@ resume).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from typing import NamedTuple, TypedDict, cast
 
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
+from redis.client import Pipeline
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import MasterDownError, ReadOnlyError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from penstock.redis_clients import is_cluster
 
 TRANSIENT_REDIS_ERRORS = (
     RedisConnectionError,
@@ -115,19 +119,25 @@ async def read_lags_async(client: AsyncRedis, keys: Iterable[str]) -> dict[str, 
 def write_positions(
     client: Redis, positions: Mapping[str, Position], marks: Mapping[str, str] | None = None
 ) -> None:
-    """Move the consumer groups of these streams and set the keys in `marks`, in one transaction."""
+    """Move the consumer groups of these streams and set the keys in `marks`, in one transaction.
+
+    On a cluster, they are in several slots and change one after the other, the marks last. A pipeline that
+    dies in between repeats the batch, which changes nothing in ClickHouse, and writes all of them again.
+    """
     for key in [key for key in positions if _read_group(client, key) is None]:
         try:
             client.xgroup_create(key, CONSUMER_GROUP, START_ID, mkstream=True)
         except ResponseError as error:
             if "BUSYGROUP" not in str(error):
                 raise
-    with client.pipeline(transaction=True) as transaction:
+    # Without a transaction, a pipeline of a cluster would send the marks before all positions are written.
+    with nullcontext(client) if is_cluster(client) else client.pipeline(transaction=True) as transaction:
         for key, position in positions.items():
             transaction.xgroup_setid(key, CONSUMER_GROUP, position.id, entries_read=position.entries)
         for key, text in (marks or {}).items():
             transaction.set(key, text)
-        transaction.execute()
+        if isinstance(transaction, Pipeline):
+            transaction.execute()
 
 
 def rewind_position(client: Redis, key: str) -> None:

@@ -14,6 +14,8 @@ from typing import Any, TypedDict
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
+from penstock.redis_clients import connect_redis
+
 PROGRESS_KEY = "penstock:pipeline:progress"
 
 STARTING, RUNNING, FAILING = "starting", "running", "failing"
@@ -105,7 +107,7 @@ def write_progress(client: Redis, progress: Progress) -> None:
 
 def read_progress(redis_url: str) -> ProgressDocument | None:
     """Return the pipeline's last report, or None if there is none. Raises redis.RedisError."""
-    with Redis.from_url(redis_url, socket_timeout=2, socket_connect_timeout=2) as client:
+    with connect_redis(redis_url, socket_timeout=2, socket_connect_timeout=2) as client:
         return _decode(client.get(PROGRESS_KEY))
 
 

@@ -30,8 +30,8 @@ from penstock.errors import WarehouseUnavailable
 from penstock.pipeline import session
 from penstock.pipeline.job import run
 from penstock.pipeline.sink import clickhouse_sink
+from penstock.pipeline.source.raw_connection import RawConnection
 from penstock.pipeline.source.redis_streams import StreamsReader, StreamsSource
-from penstock.pipeline.source.stream_range import RawConnection
 from penstock.streams import positions
 from penstock.warehouse.clickhouse_client import Warehouse
 

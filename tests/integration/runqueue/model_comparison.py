@@ -388,8 +388,8 @@ class ModelComparison:
 
     def _wait_ms(self, duration_ms: int) -> None:
         """Wait until this much time has passed by the clock of Redis."""
-        start = self._run(self._queues._scripts.now_ms())
-        while self._run(self._queues._scripts.now_ms()) < start + duration_ms:
+        start = self._run(self._queues._scripts.now_ms(0))
+        while self._run(self._queues._scripts.now_ms(0)) < start + duration_ms:
             pass
 
 

@@ -30,12 +30,12 @@ def redis(redis_url: str) -> Iterator[Redis]:
 def test_a_batch_is_open_until_it_is_marked_as_written(redis: Redis) -> None:
     assert begin_batch(redis, METRIC, "q", 1) == (True, None)
     assert read_batch_mark(redis, METRIC) == BatchMark("q", 1, False)
-    redis.set(batch_mark_key(METRIC), BatchMark("q", 1, True).to_json())
+    redis.set(batch_mark_key(redis, METRIC), BatchMark("q", 1, True).to_json())
     assert begin_batch(redis, METRIC, "q", 2) == (True, BatchMark("q", 1, True))
 
 
 def test_a_written_batch_stays_written_when_it_is_repeated(redis: Redis) -> None:
-    redis.set(batch_mark_key(METRIC), BatchMark("q", 1, True).to_json())
+    redis.set(batch_mark_key(redis, METRIC), BatchMark("q", 1, True).to_json())
     assert begin_batch(redis, METRIC, "q", 1) == (True, BatchMark("q", 1, True))
     assert read_batch_mark(redis, METRIC) == BatchMark("q", 1, True)
 
@@ -45,7 +45,7 @@ def test_no_batch_begins_while_the_lock_is_held(redis: Redis) -> None:
     lock = BatchLock(redis, METRIC, "owner")
     assert lock.acquire()
     assert lock.read_open_batch() == BatchMark("q", 1, False)
-    redis.set(batch_mark_key(METRIC), BatchMark("q", 1, True).to_json())
+    redis.set(batch_mark_key(redis, METRIC), BatchMark("q", 1, True).to_json())
     assert lock.read_open_batch() is None
     assert begin_batch(redis, METRIC, "q", 2) == (False, BatchMark("q", 1, True))
     assert lock.read_open_batch() is None
@@ -62,8 +62,8 @@ def test_a_lock_has_one_owner_and_expires(redis: Redis) -> None:
         second.renew()
     second.release()
     first.renew()
-    assert 0 < redis.pttl(batch_lock_key(METRIC)) <= LOCK_TTL_S * 1000
-    redis.pexpire(batch_lock_key(METRIC), 300)  # its owner died
+    assert 0 < redis.pttl(batch_lock_key(redis, METRIC)) <= LOCK_TTL_S * 1000
+    redis.pexpire(batch_lock_key(redis, METRIC), 300)  # its owner died
     assert second.acquire(timeout_s=20)
     with pytest.raises(BatchLockLostError):
         first.renew()

@@ -6,17 +6,19 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from redis import Redis, RedisError
+from redis import RedisError
 
 from penstock.cli.doctor.findings import CheckFinding, Installation, ok, problem, warning
 from penstock.cli.platform_info import read_pipeline_progress
 from penstock.cli.tables import format_duration
 from penstock.config import Settings
+from penstock.definitions import QUEUE
 from penstock.durable.postgres_probe import PostgresProbe
 from penstock.durable.server_facts import read_server_facts
 from penstock.embedded.servers.redis_probe import RedisProbe
 from penstock.embedded.servers.server_probe import ServerProbe
 from penstock.embedded.supervision.platform import resolve_server_urls
+from penstock.redis_clients import connect_redis, read_configs
 from penstock.runqueue.connection import DURABILITY_SETTINGS, find_durability_risks
 from penstock.streams.progress import find_problem
 from penstock.warehouse.clickhouse_probe import ClickHouseProbe
@@ -64,12 +66,13 @@ def check_redis(installation: Installation) -> Iterator[CheckFinding]:
         yield _stopped("redis", "Redis")
         return
     yield from _probe("redis", RedisProbe(settings.redis_url))
-    with Redis.from_url(
+    with connect_redis(
         settings.redis_url, decode_responses=True, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S
     ) as client:
-        seconds, microseconds = client.time()
+        seconds, microseconds = client.eval("return redis.call('TIME')", 1, QUEUE.stream_keys[0])
         try:
-            risks = find_durability_risks(client.config_get(*DURABILITY_SETTINGS))
+            configs = read_configs(client, *DURABILITY_SETTINGS)
+            risks = list(dict.fromkeys(risk for config in configs for risk in find_durability_risks(config)))
         except RedisError as error:
             yield ok("redis", f"Redis answers; it does not tell its settings ({error}).")
             risks = []
@@ -77,7 +80,7 @@ def check_redis(installation: Installation) -> Iterator[CheckFinding]:
         yield warning("redis", risk)
     if not risks:
         yield ok("redis", "Redis answers, keeps tasks across restarts and evicts none.")
-    yield from _compare_clocks("Redis", datetime.fromtimestamp(seconds + microseconds / 1e6, UTC))
+    yield from _compare_clocks("Redis", datetime.fromtimestamp(int(seconds) + int(microseconds) / 1e6, UTC))
 
 
 def check_clickhouse(installation: Installation) -> Iterator[CheckFinding]:

@@ -7,10 +7,14 @@ from typing import Any, TypeVar
 
 import redis
 from redis.backoff import NoBackoff
+from redis.cluster import RedisCluster
 from redis.exceptions import NoPermissionError
 from redis.retry import Retry
+from redis.sentinel import MasterNotFoundError
 
-from penstock.errors import ServerUnusable
+from penstock.errors import ServerUnreachable, ServerUnusable
+from penstock.redis_address import parse_redis_url
+from penstock.redis_clients import connect_redis
 from penstock.supported_servers import PROBE_TIMEOUT_S, REDIS, one_line, user_of
 
 RIGHTS_SCRIPT = "return redis.call('XLEN', KEYS[1])"
@@ -33,10 +37,15 @@ class RedisProbe:
     def check(self) -> str | None:
         """Check version and rights; return a warning about a version that is not tested."""
         REDIS.check_url(self.url)
-        properties = _pairs_to_dict(self._ask(lambda client: client.execute_command("HELLO")))  # type: ignore[no-untyped-call]
+        properties = _pairs_to_dict(self._ask(_say_hello))
         # Valkey calls itself Redis where an operator configured that.
         product = {"valkey": "Valkey"}.get(properties.get("server", ""), "Redis")
         warning = REDIS.check_version(self.url, properties.get("version", "0"), product)
+        if properties.get("mode") == "cluster" and not parse_redis_url(self.url).is_cluster:
+            raise REDIS.unusable(
+                f"{REDIS.describe(self.url)} is a node of a Redis Cluster",
+                "Write the URL as redis+cluster://host:port,host:port.",
+            )
         if properties.get("role") == "replica":
             raise REDIS.unusable(
                 f"{REDIS.describe(self.url)} is a replica, which is read-only", "Name the primary."
@@ -61,7 +70,7 @@ class RedisProbe:
 
     def _client(self) -> redis.Redis:
         if self._opened_client is None:
-            self._opened_client = redis.Redis.from_url(
+            self._opened_client = connect_redis(
                 self.url,
                 protocol=2,
                 decode_responses=True,
@@ -85,6 +94,18 @@ class RedisProbe:
             return REDIS.wrong_password(self.url, user)
         if isinstance(error, redis.MaxConnectionsError):
             return REDIS.starting(self.url, error)
+        if "Cluster mode is not enabled" in text:
+            return REDIS.unusable(
+                f"{REDIS.describe(self.url)} is not a node of a Redis Cluster",
+                f"Write the URL as {REDIS.example}.",
+            )
+        if isinstance(error, MasterNotFoundError):
+            service = parse_redis_url(self.url).service
+            return ServerUnreachable(
+                REDIS.setting,
+                f"no sentinel knows a primary of the service {service}",
+                "Check the hosts and the service in the URL, and that the sentinels run.",
+            )
         if isinstance(error, redis.ResponseError) and "unknown command" in text:  # HELLO came with Redis 6
             return REDIS.unusable(
                 f"{REDIS.describe(self.url)} is older than version 6", "Use Redis 7 or newer."
@@ -97,6 +118,13 @@ class RedisProbe:
         return REDIS.no_answer(
             self.url, "no answer in time" if isinstance(error, redis.TimeoutError) else error
         )
+
+
+def _say_hello(client: redis.Redis) -> Any:
+    """Return the properties of the server; on a cluster, of one of its primaries."""
+    if isinstance(client, RedisCluster):
+        return client.execute_command("HELLO", target_nodes=client.get_primaries()[0])
+    return client.execute_command("HELLO")  # type: ignore[no-untyped-call]
 
 
 def _pairs_to_dict(reply: Any) -> dict[str, str]:

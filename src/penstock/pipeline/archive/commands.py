@@ -17,6 +17,7 @@ from penstock.pipeline.archive.compact import MAX_FILES_PER_STREAM, CompactedDay
 from penstock.pipeline.archive.event_archive import Archive, archive_root
 from penstock.pipeline.archive.rebuild import DayPlan, ProgressCallback, Rebuild, RebuildRefused
 from penstock.pipeline.session import build_session
+from penstock.redis_clients import connect_redis
 from penstock.streams.batch_lock import BatchLockLostError
 from penstock.warehouse.clickhouse_client import connect
 
@@ -106,7 +107,7 @@ def _open_archives(settings: Settings, metric: str | None) -> list[Archive]:
 
 @contextmanager
 def _connect(settings: Settings) -> Iterator[Redis]:
-    with Redis.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2) as client:
+    with connect_redis(settings.redis_url, socket_timeout=5, socket_connect_timeout=2) as client:
         try:
             yield client
         except RedisError as error:

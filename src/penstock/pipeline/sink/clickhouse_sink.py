@@ -223,7 +223,9 @@ class ClickHouseSink:
             self.load_totals()
         positions = _of_kind(table, POSITION_KIND)
         new_positions = self._read_positions(positions)
-        marks = {batch_mark_key(self._definition.name): BatchMark(query_id, batch_id, True).to_json()}
+        marks = {
+            batch_mark_key(self._redis, self._definition.name): BatchMark(query_id, batch_id, True).to_json()
+        }
         self.retry_while_unreachable(partial(write_positions, self._redis, new_positions, marks), "Redis")
         self._last_batch_finished = True
         entries = sum(int(text) for text in positions["example"].to_pylist())

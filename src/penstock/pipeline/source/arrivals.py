@@ -14,8 +14,13 @@ from dataclasses import dataclass, field
 from redis import Redis
 from redis.typing import KeyT, StreamIdT
 
+from penstock.redis_clients import is_cluster
+
 MAX_WAIT_S = 2.0
 """How long one call waits for an entry. A query that is stopped may wait this long for the call to end."""
+
+CLUSTER_POLL_S = 0.1
+"""The pause between two looks at the streams of a metric on a cluster."""
 
 MAX_DISTANCE_S = 1.0
 """The longest distance between the starts of two batches."""
@@ -45,14 +50,26 @@ class Arrivals:
         soon known to read its streams.
         """
         called_at = self.clock()
-        block_ms = int(MAX_WAIT_S * 1000) if self._has_waited else None
+        wait_s = MAX_WAIT_S if self._has_waited else 0.0
         self._has_waited = True
-        if redis.xread(last_ids, count=1, block=block_ms) and self._planned_at is not None:
+        if self._wait_for_entry(redis, last_ids, wait_s) and self._planned_at is not None:
             distance_s = max(self.min_distance_s, REST_RATIO * (called_at - self._planned_at))
             rest_s = self._planned_at + min(distance_s, MAX_DISTANCE_S) - self.clock()
             if rest_s > 0:
                 self.sleep(rest_s)
         self._planned_at = None
+
+    def _wait_for_entry(self, redis: Redis, last_ids: dict[KeyT, StreamIdT], wait_s: float) -> bool:
+        """Return whether a stream has an entry; wait for one for a while."""
+        if len(last_ids) == 1 or not is_cluster(redis):
+            return bool(redis.xread(last_ids, count=1, block=int(wait_s * 1000) or None))
+        # One call cannot wait for the streams of several slots.
+        until = self.clock() + wait_s
+        while not any(redis.xread({key: last_id}, count=1) for key, last_id in last_ids.items()):
+            if self.clock() >= until:
+                return False
+            self.sleep(CLUSTER_POLL_S)
+        return True
 
     def note_batch(self, *, leaves_entries: bool) -> None:
         """Record that a batch was planned. If it leaves entries, the next one starts without a rest."""

@@ -42,7 +42,9 @@ from penstock.pipeline.archive.archive_writer import archive_range
 from penstock.pipeline.source.arrivals import Arrivals
 from penstock.pipeline.source.batch_rows import batch_schema, build_batches
 from penstock.pipeline.source.planning import MAX_BYTES, MAX_ENTRIES, MIN_PART_BYTES, Offset, Planner, last_id
-from penstock.pipeline.source.stream_range import RangeContent, RawConnection, StreamRange, read_range
+from penstock.pipeline.source.raw_connection import RawConnection
+from penstock.pipeline.source.stream_range import RangeContent, StreamRange, read_range
+from penstock.redis_clients import connect_redis
 from penstock.streams.positions import START_ID, TRANSIENT_REDIS_ERRORS, read_position, read_stream_state
 
 log = logging.getLogger(__name__)
@@ -239,7 +241,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 @cache
 def _client(redis_url: str) -> Redis:
     """Return the client of this process. The reader holds none, because Spark pickles it for the tasks."""
-    return Redis.from_url(redis_url, socket_timeout=10, socket_connect_timeout=3, retry=Retry(NoBackoff(), 0))
+    return connect_redis(redis_url, socket_timeout=10, socket_connect_timeout=3, retry=Retry(NoBackoff(), 0))
 
 
 @cache

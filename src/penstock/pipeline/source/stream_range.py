@@ -7,24 +7,19 @@ buckets, not by the number of entries: each chunk is folded before the next one 
 
 from __future__ import annotations
 
-import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from secrets import token_hex
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from redis import Redis
-from redis.backoff import NoBackoff
-from redis.exceptions import BusyLoadingError, ResponseError
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.retry import Retry
+from redis.exceptions import ResponseError
 
 from penstock.definitions import MetricDefinition
-from penstock.pipeline.source.digits import PADDING
 from penstock.pipeline.source.entry_chunk import EntryChunk, limit_kept
 from penstock.pipeline.source.fold import fold
 from penstock.pipeline.source.range_parts import PartCounts
+from penstock.pipeline.source.raw_connection import RawConnection
 from penstock.pipeline.source.resp_columns import read_xrange_reply
 from penstock.pipeline.source.rows import Rows, concatenate
 from penstock.streams.positions import parse_entry_id
@@ -32,7 +27,6 @@ from penstock.streams.wire import LostEvents, RejectedEvent, RejectionReason
 
 MIN_CHUNK_ENTRIES = 10
 FOLD_AGAIN_ROWS = 50_000
-_SPARE_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,52 +73,6 @@ class RangeContent:
     """The events that were set aside, up to the limits of `limit_kept`."""
     lost: list[LostEvents] = field(default_factory=list)
     """Reports of emitters about events that they dropped."""
-
-
-class RawConnection:
-    """A Redis connection that returns raw reply bytes. The Redis client does everything except reading."""
-
-    def __init__(self, redis_url: str) -> None:
-        self.client = Redis.from_url(
-            redis_url, protocol=2, socket_timeout=30, socket_connect_timeout=3, retry=Retry(NoBackoff(), 0)
-        )
-        pool: Any = self.client.connection_pool  # its types do not show the connection's methods
-        self._connection = pool.get_connection()
-        self._connection.connect()
-        self._socket: socket.socket = self._connection._sock
-        self._end_token = token_hex(16).encode()
-        self._buffer = bytearray(PADDING + 2 * _SPARE_BYTES)
-
-    def xrange(self, key: str, after: str, upto: str, count: int) -> tuple[bytearray, int, int]:
-        """Return the reply to XRANGE as `buffer[begin:end]`. An ECHO sent after it marks its end.
-
-        The next call reuses the buffer.
-        """
-        self._connection.send_packed_command(
-            self._connection.pack_commands(
-                [("XRANGE", key, f"({after}", upto, "COUNT", count), ("ECHO", self._end_token)]
-            ),
-            check_health=False,
-        )
-        ending = b"$%d\r\n%s\r\n" % (len(self._end_token), self._end_token)
-        buffer, filled = self._buffer, PADDING
-        while not (filled >= PADDING + len(ending) and buffer.endswith(ending, PADDING, filled)):
-            if len(buffer) - filled < _SPARE_BYTES:
-                self._buffer = buffer = buffer + bytes(len(buffer))
-            received = self._socket.recv_into(memoryview(buffer)[filled:])
-            if not received:
-                raise RedisConnectionError("Redis closed the connection while a range was being read")
-            filled += received
-        end = filled - len(ending)
-        if buffer[PADDING : PADDING + 1] == b"-":
-            message = bytes(buffer[PADDING + 1 : end]).decode("utf-8", "replace").strip()
-            # A server that is loading its data answers again later; other errors are permanent.
-            raise (BusyLoadingError if message.startswith("LOADING") else ResponseError)(message)
-        return buffer, PADDING, end
-
-    def close(self) -> None:
-        self._connection.disconnect()
-        self.client.close()
 
 
 def read_range(

@@ -20,7 +20,8 @@ from penstock.pipeline.archive.archive_writer import RangeWriter
 from penstock.pipeline.archive.event_archive import Archive
 from penstock.pipeline.archive.rebuild_fold import FoldTask, fold_task_files
 from penstock.pipeline.source.batch_rows import batch_schema, build_point_batch
-from penstock.pipeline.source.stream_range import ChunkLimits, RawConnection, StreamRange, read_range
+from penstock.pipeline.source.raw_connection import RawConnection
+from penstock.pipeline.source.stream_range import ChunkLimits, StreamRange, read_range
 from penstock.streams.batch_lock import BatchMark, batch_mark_key, read_batch_mark
 from penstock.streams.packing import pack
 from penstock.warehouse.clickhouse_client import Warehouse
@@ -139,7 +140,7 @@ def test_an_unfinished_batch_of_a_reset_checkpoint_is_removed(
     assert mark is not None
     assert mark.is_written
     # As if the pipeline had been killed before the insert: nothing counted, the group not moved.
-    redis.set(batch_mark_key("queue"), BatchMark(*mark.batch, False).to_json())
+    redis.set(batch_mark_key(redis, "queue"), BatchMark(*mark.batch, False).to_json())
     control.reset(archive_settings, from_beginning=True)
     remaining = sum(redis.xlen(key) for key in QUEUE.stream_keys)
     drain(spark, archive_settings, redis)

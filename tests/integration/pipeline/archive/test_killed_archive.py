@@ -51,8 +51,8 @@ def test_kills_leave_every_event_once_in_archive_and_tables(
     assert {name: sum(row["n"] for row in rows) for name, rows in live.items()} == {
         name: 90 if "environment" in name else 60 for name in live
     }
-    assert 0 < redis.pttl(batch_lock_key("queue")) <= 60_000  # the hold expires
-    redis.delete(batch_lock_key("queue"))
+    assert 0 < redis.pttl(batch_lock_key(redis, "queue")) <= 60_000  # the hold expires
+    redis.delete(batch_lock_key(redis, "queue"))
     assert [plan.rebuilt for plan in rebuild_all(spark, archive_settings, redis, warehouse)] == [True]
     assert table_content(warehouse) == live
     tables = warehouse.query("SELECT name FROM system.tables WHERE database = currentDatabase()")

@@ -168,13 +168,13 @@ def test_a_day_that_would_become_wrong_is_not_rebuilt(
     first, last = archive.batches(today())
     query_id, _, number = last.rpartition("-")
     # Its last batch is open: it is unknown whether its events are counted.
-    redis.set(batch_mark_key("queue"), BatchMark(query_id, int(number), False).to_json())
+    redis.set(batch_mark_key(redis, "queue"), BatchMark(query_id, int(number), False).to_json())
     with pytest.raises(RebuildRefused, match="penstock pipeline drain"):
         rebuild_all(spark, archive_settings, redis, warehouse, open_batch_timeout_s=0.2)
     assert table_content(warehouse) == live
-    assert not redis.exists(batch_lock_key("queue"))
+    assert not redis.exists(batch_lock_key(redis, "queue"))
     # An open batch without events of the day does not matter.
-    redis.set(batch_mark_key("queue"), BatchMark("another", 3, False).to_json())
+    redis.set(batch_mark_key(redis, "queue"), BatchMark("another", 3, False).to_json())
     plans = rebuild_all(spark, archive_settings, redis, warehouse, open_batch_timeout_s=0.2)
     assert [plan.rebuilt for plan in plans] == [True]
     assert table_content(warehouse) == live

@@ -14,10 +14,10 @@ from penstock.definitions import QUEUE, MetricDefinition
 from penstock.pipeline.source import resp_columns, stream_range
 from penstock.pipeline.source.entry_chunk import EntryChunk
 from penstock.pipeline.source.range_parts import combine_parts
+from penstock.pipeline.source.raw_connection import RawConnection
 from penstock.pipeline.source.stream_range import (
     ChunkLimits,
     RangeContent,
-    RawConnection,
     StreamRange,
     read_range,
 )
