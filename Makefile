@@ -7,7 +7,7 @@ BIN := .venv/bin
 
 .PHONY: help up demo test fuzz check lint format reference pictures docs wheel matrix pin clean setup setup-guide setup-dev \
 	setup-bench bench-broker bench-pipeline bench-series bench-runqueue bench-overload bench-dlq bench-selfmetrics \
-	bench-alerts bench-console bench-rest bench-horizon
+	bench-alerts bench-console bench-rest bench-horizon chaos
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -59,6 +59,9 @@ matrix: setup-dev ## run the tests on every installed Python 3.11-3.14 and Postg
 
 pin: setup-dev ## pin the newest allowed version of every dependency in the requirements files
 	@$(BIN)/python tools/pin.py
+
+chaos: setup-dev ## inject faults under load and check every guarantee; ARGS="--seed 7 --minutes 30"
+	@$(BIN)/python -m chaos $(ARGS)
 
 bench-broker: setup-bench ## compare the broker with its peers; ARGS="--quick" for a smoke run
 	@$(BIN)/python -m bench.broker $(ARGS)

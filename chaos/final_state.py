@@ -1,0 +1,171 @@
+"""Read what is stored at the end of a run, after the queues were drained, into the history.
+
+The log and the positions are read from PostgreSQL itself, because a pop whose answer is lost would hide
+messages. Everything else is read as users read it, over HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import Any
+
+import asyncpg
+import httpx
+
+from chaos.history import HistoryWriter
+from chaos.message_load import OUT, QUEUE
+from chaos.platform import ChaosPlatform
+from chaos.polling import poll
+from chaos.task_load import LIMITS
+
+DRAIN_TIMEOUT_S = 120
+SERIES_TIMEOUT_S = 150
+PAGE = 1000
+
+_LOG = """SELECT q.name AS queue, t.name AS partition, l.transaction_ids FROM penstock.partitions t
+   JOIN penstock.queues q ON q.id = t.queue_id JOIN penstock.log l ON l.partition_id = t.id
+   WHERE q.name = ANY ($1) ORDER BY t.id, l.first_offset"""
+_UNFINISHED = """SELECT q.name || '/' || t.name || '/' || g.name FROM penstock.positions p
+   JOIN penstock.partitions t ON t.id = p.partition_id JOIN penstock.queues q ON q.id = t.queue_id
+   JOIN penstock.groups g ON g.id = p.group_id WHERE q.name = ANY ($1) AND p.cursor < t.next_offset"""
+_DEFERRED = "SELECT count(*) FROM penstock.partitions WHERE deferred_pushes <> 0 OR deferred_acks <> 0"
+
+
+class FinalState:
+    """Waits until everything is drained, and records it."""
+
+    def __init__(self, platform: ChaosPlatform, http: httpx.AsyncClient, history: HistoryWriter) -> None:
+        self._platform, self._http, self._history = platform, http, history
+
+    async def wait_until_drained(self) -> str | None:
+        """Return None when nothing is left to do, or what is left after the timeout."""
+        left = ""
+
+        async def is_drained() -> bool:
+            nonlocal left
+            left = await self._find_work()
+            return not left
+
+        return None if await poll(is_drained, DRAIN_TIMEOUT_S) else left
+
+    async def record(self, *, pipeline: bool) -> None:
+        await self._record_log()
+        await self._record_dead_letters()
+        for queue in LIMITS:
+            await self._record_run_queue(queue)
+        if pipeline:
+            for queue in (QUEUE, OUT, *LIMITS):
+                await self._record_series(queue)
+
+    async def _find_work(self) -> str:
+        try:
+            stats = (await self._get("/api/v1/operations/stats"))["journal"]["records"]
+            tasks = [await self._get(f"/api/v1/run-queues/{queue}") for queue in LIMITS]
+            connection = await asyncpg.connect(self._platform.postgres_url)
+        except (httpx.HTTPError, OSError, asyncpg.PostgresError) as error:
+            return repr(error)
+        try:
+            deferred = await connection.fetchval(_DEFERRED)
+            rows = await connection.fetch(_UNFINISHED, [QUEUE, OUT])
+        finally:
+            await connection.close()
+        work = {
+            "records of the journal": stats,
+            "partitions with deferred operations": deferred,
+            "unfinished positions": [row[0] for row in rows],
+            "tasks": sum(task["depth"] + task["delayed"] + task["running"] for task in tasks),
+        }
+        return ", ".join(f"{name}: {value}" for name, value in work.items() if value)
+
+    async def _get(self, path: str, **params: Any) -> dict[str, Any]:
+        response = await self._http.get(path, params=params)
+        response.raise_for_status()
+        body: dict[str, Any] = response.json()
+        return body
+
+    def _write(self, op: str, args: dict[str, Any], result: dict[str, Any]) -> None:
+        self._history.complete(self._history.invoke("audit", op, args), "ok", result)
+
+    async def _record_log(self) -> None:
+        connection = await asyncpg.connect(self._platform.postgres_url)
+        try:
+            rows = await connection.fetch(_LOG, [QUEUE, OUT])
+            tallies = await connection.fetch(
+                """SELECT q.name AS queue, sum(y.completed)::bigint AS completed FROM penstock.tallies y
+                   JOIN penstock.queues q ON q.id = y.queue_id WHERE q.name = ANY ($1) GROUP BY 1""",
+                [QUEUE, OUT],
+            )
+        finally:
+            await connection.close()
+        logs: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+        for row in rows:
+            logs[row["queue"]][row["partition"]] += row["transaction_ids"]
+        completed = {row["queue"]: row["completed"] for row in tallies}
+        for queue in (QUEUE, OUT):
+            result = {"partitions": logs[queue], "completed": completed.get(queue, 0)}
+            self._write("final log", {"queue": queue}, result)
+
+    async def _record_dead_letters(self) -> None:
+        letters: list[dict[str, Any]] = []
+        cursor: str | None = None
+        while True:
+            page = await self._get("/api/v1/dlq", limit=PAGE, **({"cursor": cursor} if cursor else {}))
+            letters += [
+                {
+                    name: letter[name]
+                    for name in ("kind", "queue", "partition", "consumerGroup", "transactionId")
+                }
+                for letter in page["messages"]
+            ]
+            cursor = page["nextCursor"]
+            if not cursor:
+                break
+        status = await self._get("/api/v1/dlq/status", limit=PAGE)
+        # The list has dead tasks only if it names their run queue, so they are read from there.
+        counts = [
+            [row["queue"], row["consumerGroup"], row["deadLetters"]]
+            for row in status["groups"]
+            if row["kind"] == "durable"
+        ]
+        self._write("final dead letters", {}, {"letters": letters, "counts": counts})
+
+    async def _record_run_queue(self, queue: str) -> None:
+        figures = await self._get(f"/api/v1/run-queues/{queue}")
+        dead: list[str] = []
+        after: dict[str, str] = {}
+        while True:
+            page = await self._get(f"/api/v1/run-queues/{queue}/dead-letters", limit=100, **after)
+            dead += [task["id"] for task in page["tasks"]]
+            if not page["next"]:
+                break
+            after = {"after": page["next"]}
+        counts = {name: figures[name] for name in ("depth", "delayed", "running", "dead")}
+        self._write("final run queue", {"queue": queue}, counts | {"dead_ids": dead})
+
+    async def _record_series(self, queue: str) -> None:
+        """Read the sums of every tier, again and again until they stay the same for 20 seconds."""
+        last, same_since = await self._read_tiers(queue), self._history.now()
+        deadline = self._history.now() + SERIES_TIMEOUT_S
+        while self._history.now() - same_since < 20 and self._history.now() < deadline:
+            await asyncio.sleep(2)
+            tiers = await self._read_tiers(queue)
+            if tiers != last:
+                last, same_since = tiers, self._history.now()
+        self._write("final series", {"queue": queue}, {"tiers": last})
+
+    async def _read_tiers(self, queue: str) -> dict[str, dict[str, int]]:
+        tiers = {}
+        for resolution in ("5s", "1m", "1h"):
+            series = await self._get(
+                f"/api/v1/queues/{queue}/metrics", period="2h", resolution=resolution, fields="throughput"
+            )
+            points = series["timeseries"]
+            tiers[resolution] = {
+                "enqueued": sum(point["throughput"]["enqueued"] for point in points),
+                "completed": sum(point["throughput"]["completed"] for point in points),
+                "lost": sum(
+                    series["completeness"][name] for name in ("lost", "rejected", "streams_replaced")
+                ),
+            }
+        return tiers

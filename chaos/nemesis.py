@@ -1,0 +1,146 @@
+"""Inject the faults of a schedule into a platform, one after the other, and wait until it has recovered."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import Callable
+
+import psutil
+
+from chaos.disk import SmallDisk
+from chaos.history import HistoryWriter
+from chaos.platform import ChaosPlatform, signal_processes
+from chaos.polling import poll
+from chaos.schedule import Fault
+
+RECOVERY_TIMEOUT_S = 180
+FIND_TIMEOUT_S = 20
+
+
+class Nemesis:
+    """Executes faults. `injected` counts them by kind; `missed` those whose victim did not run."""
+
+    def __init__(self, platform: ChaosPlatform, history: HistoryWriter, disk: SmallDisk | None) -> None:
+        self._platform, self._history, self._disk = platform, history, disk
+        self.injected: Counter[str] = Counter()
+        self.missed: Counter[str] = Counter()
+        self._number = 0
+
+    async def inject(self, fault: Fault) -> None:
+        """Inject a fault, heal it after its duration, and wait until the platform is healthy.
+
+        Raises NotRecovered if it does not become healthy.
+        """
+        self._number += 1
+        number = self._number
+        self._history.begin_fault(fault.title, number)
+        await asyncio.gather(*(self._inject_kind(kind, fault) for kind in fault.kinds))
+        await self._platform.wait_until_healthy(RECOVERY_TIMEOUT_S)
+        self._history.end_fault(number)
+
+    async def _inject_kind(self, kind: str, fault: Fault) -> None:
+        victim, _, effect = kind.rpartition(" ")
+        if victim.endswith(" link"):
+            await self._disturb_link(victim.removesuffix(" link"), effect, fault)
+            hit = True
+        elif victim == "supervisor":
+            await self._end_supervisor(effect)
+            hit = True
+        elif kind == "disk filled":
+            hit = await self._fill_disk(fault)
+        else:
+            hit = await self._signal(kind, fault)
+        (self.injected if hit else self.missed)[kind] += 1
+
+    async def _disturb_link(self, link: str, effect: str, fault: Fault) -> None:
+        proxy = self._platform.proxies[link]
+        if effect == "cut":
+            proxy.cut()
+            return
+        {
+            "delayed": lambda: proxy.delay(fault.delay_ms / 1000),
+            "dropped": proxy.drop,
+            "refused": proxy.refuse,
+        }[effect]()
+        await asyncio.sleep(fault.duration_s)
+        proxy.heal()
+
+    async def _end_supervisor(self, effect: str) -> None:
+        number = signal.SIGKILL if effect == "killed" else signal.SIGTERM
+        await self._platform.end_supervisor(number)
+        self._platform.start()
+
+    async def _fill_disk(self, fault: Fault) -> bool:
+        if self._disk is None:
+            return False
+        self._disk.fill()
+        await asyncio.sleep(fault.duration_s)
+        self._disk.free()
+        return True
+
+    async def _signal(self, kind: str, fault: Fault) -> bool:
+        find, number = self._signals()[kind]
+        victims = await _find_victims(find)
+        if not victims:
+            return False
+        several = kind in ("postgres stopped", "pipeline driver stopped")
+        chosen = victims if several else [victims[int(fault.choice * len(victims))]]
+        hit = signal_processes(chosen, number) > 0
+        if number == signal.SIGSTOP:
+            await asyncio.sleep(fault.duration_s)
+            signal_processes(chosen, signal.SIGCONT)
+        return hit
+
+    def _signals(self) -> dict[str, tuple[Callable[[], list[psutil.Process]], signal.Signals]]:
+        """Return how to find the victims of each kind, and the signal they get."""
+        platform = self._platform
+
+        def leader(name: str) -> Callable[[], list[psutil.Process]]:
+            return lambda: platform.list_processes(name)[:1]
+
+        def tree(name: str) -> Callable[[], list[psutil.Process]]:
+            return lambda: platform.list_processes(name)
+
+        def matching(name: str, text: str) -> Callable[[], list[psutil.Process]]:
+            return lambda: [p for p in platform.list_processes(name)[1:] if text in _command_line(p)]
+
+        sessions = matching("postgres", "postgres: penstock")
+        workers = matching("broker", "spawn_main")
+        return {
+            "broker worker killed": (workers, signal.SIGKILL),
+            "broker worker stopped": (workers, signal.SIGSTOP),
+            "broker killed": (leader("broker"), signal.SIGKILL),
+            "broker restarted": (leader("broker"), signal.SIGTERM),
+            "postgres session terminated": (sessions, signal.SIGTERM),
+            "postgres backend killed": (sessions, signal.SIGKILL),
+            "postgres killed": (leader("postgres"), signal.SIGKILL),
+            "postgres shut down at once": (leader("postgres"), signal.SIGQUIT),
+            "postgres restarted": (leader("postgres"), signal.SIGINT),
+            "postgres stopped": (tree("postgres"), signal.SIGSTOP),
+            "valkey killed": (leader("valkey"), signal.SIGKILL),
+            "valkey stopped": (leader("valkey"), signal.SIGSTOP),
+            "clickhouse killed": (leader("clickhouse"), signal.SIGKILL),
+            "clickhouse stopped": (leader("clickhouse"), signal.SIGSTOP),
+            "pipeline driver killed": (leader("pipeline"), signal.SIGKILL),
+            "pipeline driver stopped": (tree("pipeline"), signal.SIGSTOP),
+            "pipeline JVM killed": (matching("pipeline", "org.apache.spark"), signal.SIGKILL),
+            "pipeline Python worker killed": (matching("pipeline", "pyspark"), signal.SIGKILL),
+        }
+
+
+async def _find_victims(find: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
+    """Return the victims as soon as there are some: another fault of a pair may just restart them."""
+
+    async def find_now() -> list[psutil.Process]:
+        return find()
+
+    return await poll(find_now, FIND_TIMEOUT_S)
+
+
+def _command_line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""

@@ -1,0 +1,92 @@
+"""The schedule of a nemesis. It follows from the seed alone, so a run can be repeated."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+LINKS = ("clients", "postgres", "valkey")
+"""Connections that pass through a proxy: from clients to the broker, and from the broker to its servers."""
+
+POSTGRES_CRASHES = (
+    "postgres backend killed",
+    "postgres killed",
+    "postgres shut down at once",
+    "supervisor killed",
+    "disk filled",
+)
+"""Faults after which PostgreSQL recovers from its log. A lease that is not on disk yet may be lost."""
+
+_BASE_KINDS = (
+    "broker worker killed",
+    "broker worker stopped",
+    "broker killed",
+    "broker restarted",
+    "postgres session terminated",
+    "postgres stopped",
+    "postgres restarted",
+    "valkey killed",
+    "valkey stopped",
+    *POSTGRES_CRASHES[:4],
+    "supervisor restarted",
+    *(f"{link} link {effect}" for link in LINKS for effect in ("cut", "delayed", "dropped", "refused")),
+)
+DISK_KINDS = ("disk filled",)
+PIPELINE_KINDS = (
+    "clickhouse killed",
+    "clickhouse stopped",
+    "pipeline driver killed",
+    "pipeline driver stopped",
+    "pipeline JVM killed",
+    "pipeline Python worker killed",
+)
+
+SHORT_STOP_S = (1.0, 6.0)
+LONG_STOP_S = (5.0, 45.0)
+PAIR_SHARE = 0.25
+LONG_STOP_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One or two faults at once: `pause_s` after the previous ones healed, for `duration_s`."""
+
+    kinds: tuple[str, ...]
+    pause_s: float
+    duration_s: float
+    delay_ms: float
+    choice: float
+    """From 0 to 1: which of several processes is the victim."""
+
+    @property
+    def title(self) -> str:
+        return " + ".join(self.kinds)
+
+
+def known_kinds(*, disk: bool = False, pipeline: bool = False) -> tuple[str, ...]:
+    return _BASE_KINDS + (DISK_KINDS if disk else ()) + (PIPELINE_KINDS if pipeline else ())
+
+
+def build_schedule(seed: int, count: int, kinds: Sequence[str], *, long_stops: bool = True) -> list[Fault]:
+    """Return `count` faults. Every kind comes once before one comes twice."""
+    source = random.Random(f"nemesis {seed}")
+    bag: list[str] = []
+    faults = []
+    for _ in range(count):
+        if not bag:
+            bag = source.sample(list(kinds), len(kinds))
+        chosen = [bag.pop()]
+        if bag and source.random() < PAIR_SHARE:
+            chosen.append(bag.pop())
+        long = long_stops and source.random() < LONG_STOP_SHARE
+        faults.append(
+            Fault(
+                tuple(chosen),
+                round(source.uniform(0.5, 3.0), 2),
+                round(source.uniform(*(LONG_STOP_S if long else SHORT_STOP_S)), 2),
+                round(source.uniform(20, 300)),
+                round(source.random(), 3),
+            )
+        )
+    return faults
