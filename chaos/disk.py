@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 DISK_MB = 1_500
+_STEPS_BYTES = (16 * 2**20, 2**20, 4096)
 
 
 class SmallDisk:
@@ -20,12 +21,26 @@ class SmallDisk:
         self._ballast = path / "ballast"
 
     def fill(self) -> None:
-        """Use up all free space."""
+        """Use up all free space, in ever smaller steps, because others write meanwhile."""
+        size = 0
         with self._ballast.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(self.path).free)
+            for step in _STEPS_BYTES:
+                while _allocate(file.fileno(), size, step):
+                    size += step
 
     def free(self) -> None:
         self._ballast.unlink(missing_ok=True)
+
+
+def _allocate(file: int, offset: int, size: int) -> bool:
+    """Extend a file, and return whether there was room."""
+    try:
+        os.posix_fallocate(file, offset, size)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        return False
+    return True
 
 
 @contextmanager

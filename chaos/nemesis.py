@@ -17,6 +17,8 @@ from chaos.schedule import Fault
 
 RECOVERY_TIMEOUT_S = 180
 FIND_TIMEOUT_S = 20
+NOTICE_S = 1.0
+"""How long the supervisor may take to notice a fault; until then everything looks healthy."""
 
 
 class Nemesis:
@@ -37,6 +39,7 @@ class Nemesis:
         number = self._number
         self._history.begin_fault(fault.title, number)
         await asyncio.gather(*(self._inject_kind(kind, fault) for kind in fault.kinds))
+        await asyncio.sleep(NOTICE_S)
         await self._platform.wait_until_healthy(RECOVERY_TIMEOUT_S)
         self._history.end_fault(number)
 

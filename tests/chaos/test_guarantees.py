@@ -12,8 +12,8 @@ from chaos.run import RunOptions, run_chaos
 
 from tests.directories import temporary_directory
 
-SEED = 11
-FAULTS = 7
+SEED = 119
+FAULTS = 5
 KINDS = (
     "broker worker killed",
     "postgres backend killed",
@@ -21,7 +21,6 @@ KINDS = (
     "clients link cut",
     "postgres link dropped",
     "supervisor killed",
-    "broker worker stopped",
 )
 
 
