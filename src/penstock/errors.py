@@ -217,6 +217,14 @@ class DatabaseUnavailable(PenstockError):
     title = "PostgreSQL unavailable"
 
 
+class DatabaseFull(PenstockError):
+    """PostgreSQL has no disk space or memory for a statement. Nothing changed."""
+
+    code = "database_full"
+    status = 503
+    title = "PostgreSQL full"
+
+
 class JournalFull(PenstockError):
     """PostgreSQL is unreachable and the local journal has no room left."""
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 import asyncpg
 
 from penstock.errors import (
+    DatabaseFull,
     DatabaseUnavailable,
     GroupDeleted,
     OutcomeUnknown,
@@ -77,6 +78,10 @@ def translate_errors(sent: bool = False) -> Iterator[None]:
     except asyncpg.PostgresError as error:
         if known_error := _error_from_sqlstate(error):
             raise known_error from error
+        if isinstance(error, asyncpg.InsufficientResourcesError):
+            raise DatabaseFull(
+                f"PostgreSQL has no room for this ({error}). Free disk space or memory there, then retry."
+            ) from error
         raise
 
 

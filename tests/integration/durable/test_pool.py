@@ -9,10 +9,13 @@ import pytest
 import pytest_asyncio
 
 from penstock.durable.pool import MAX_HOT_CONNECTIONS, Database, _is_open
-from penstock.errors import DatabaseUnavailable, SchemaOutdated
+from penstock.errors import DatabaseFull, DatabaseUnavailable, SchemaOutdated
 from tests.deadlines import deadline_s
 from tests.waiting import wait_until_async
 
+FULL_DISK = """DO $$ BEGIN
+    RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full';
+END $$"""
 PID = "SELECT pg_backend_pid() AS pid"
 
 
@@ -47,6 +50,12 @@ async def pid(database: Database) -> int:
     [row] = await database.fetch(PID)
     backend_pid: int = row["pid"]
     return backend_pid
+
+
+async def test_a_full_disk_is_reported_as_such(small_pool: Database) -> None:
+    with pytest.raises(DatabaseFull, match=r"No space left on device.*Free disk space") as caught:
+        await small_pool.fetch(FULL_DISK)
+    assert (caught.value.status, caught.value.code) == (503, "database_full")
 
 
 async def test_sequential_calls_use_one_connection(small_pool: Database) -> None:
