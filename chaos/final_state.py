@@ -7,6 +7,7 @@ messages. Everything else is read as users read it, over HTTP.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import defaultdict
 from typing import Any
 
@@ -16,20 +17,23 @@ import httpx
 from chaos.history import HistoryWriter
 from chaos.message_load import OUT, QUEUE
 from chaos.platform import ChaosPlatform
-from chaos.polling import poll
+from chaos.polling import POLL_S
 from chaos.task_load import LIMITS
 
 DRAIN_TIMEOUT_S = 120
-SERIES_TIMEOUT_S = 150
+READ_TIMEOUT_S = 60
+SERIES_TIMEOUT_S = 180
+SERIES_STABLE_S = 35
+"""Longer than two comparisons of counts with PostgreSQL."""
 PAGE = 1000
 
 _LOG = """SELECT q.name AS queue, t.name AS partition, l.transaction_ids FROM penstock.partitions t
    JOIN penstock.queues q ON q.id = t.queue_id JOIN penstock.log l ON l.partition_id = t.id
    WHERE q.name = ANY ($1) ORDER BY t.id, l.first_offset"""
-_UNFINISHED = """SELECT q.name || '/' || t.name || '/' || g.name FROM penstock.positions p
+_UNFINISHED = """SELECT coalesce(sum(t.next_offset - p.cursor), 0)::bigint FROM penstock.positions p
    JOIN penstock.partitions t ON t.id = p.partition_id JOIN penstock.queues q ON q.id = t.queue_id
-   JOIN penstock.groups g ON g.id = p.group_id WHERE q.name = ANY ($1) AND p.cursor < t.next_offset"""
-_DEFERRED = "SELECT count(*) FROM penstock.partitions WHERE deferred_pushes <> 0 OR deferred_acks <> 0"
+   WHERE q.name = ANY ($1)"""
+_DEFERRED = "SELECT coalesce(sum(deferred_pushes + deferred_acks), 0)::bigint FROM penstock.partitions"
 
 
 class FinalState:
@@ -39,15 +43,19 @@ class FinalState:
         self._platform, self._http, self._history = platform, http, history
 
     async def wait_until_drained(self) -> str | None:
-        """Return None when nothing is left to do, or what is left after the timeout."""
-        left = ""
-
-        async def is_drained() -> bool:
-            nonlocal left
-            left = await self._find_work()
-            return not left
-
-        return None if await poll(is_drained, DRAIN_TIMEOUT_S) else left
+        """Return None when nothing is left to do, or what is left when it has not shrunk for the timeout."""
+        least, since = math.inf, self._history.now()
+        while self._history.now() - since < DRAIN_TIMEOUT_S:
+            try:
+                work = await self._count_work()
+            except (httpx.HTTPError, OSError, asyncpg.PostgresError) as error:
+                work = {repr(error): 1}
+            if not any(work.values()):
+                return None
+            if sum(work.values()) < least:
+                least, since = sum(work.values()), self._history.now()
+            await asyncio.sleep(POLL_S)
+        return ", ".join(f"{count} {name}" for name, count in work.items() if count)
 
     async def record(self, *, pipeline: bool) -> None:
         await self._record_log()
@@ -55,31 +63,26 @@ class FinalState:
         for queue in LIMITS:
             await self._record_run_queue(queue)
         if pipeline:
-            for queue in (QUEUE, OUT, *LIMITS):
-                await self._record_series(queue)
+            await self._record_series((QUEUE, OUT, *LIMITS))
 
-    async def _find_work(self) -> str:
-        try:
-            stats = (await self._get("/api/v1/operations/stats"))["journal"]["records"]
-            tasks = [await self._get(f"/api/v1/run-queues/{queue}") for queue in LIMITS]
-            connection = await asyncpg.connect(self._platform.postgres_url)
-        except (httpx.HTTPError, OSError, asyncpg.PostgresError) as error:
-            return repr(error)
+    async def _count_work(self) -> dict[str, int]:
+        stats = await self._get("/api/v1/operations/stats")
+        tasks = [await self._get(f"/api/v1/run-queues/{queue}") for queue in LIMITS]
+        connection = await asyncpg.connect(self._platform.postgres_url)
         try:
             deferred = await connection.fetchval(_DEFERRED)
-            rows = await connection.fetch(_UNFINISHED, [QUEUE, OUT])
+            unfinished = await connection.fetchval(_UNFINISHED, [QUEUE, OUT])
         finally:
             await connection.close()
-        work = {
-            "records of the journal": stats,
-            "partitions with deferred operations": deferred,
-            "unfinished positions": [row[0] for row in rows],
+        return {
+            "records of the journal": stats["journal"]["records"],
+            "deferred operations": deferred,
+            "unfinished messages": unfinished,
             "tasks": sum(task["depth"] + task["delayed"] + task["running"] for task in tasks),
         }
-        return ", ".join(f"{name}: {value}" for name, value in work.items() if value)
 
     async def _get(self, path: str, **params: Any) -> dict[str, Any]:
-        response = await self._http.get(path, params=params)
+        response = await self._http.get(path, params=params, timeout=READ_TIMEOUT_S)
         response.raise_for_status()
         body: dict[str, Any] = response.json()
         return body
@@ -143,16 +146,21 @@ class FinalState:
         counts = {name: figures[name] for name in ("depth", "delayed", "running", "dead")}
         self._write("final run queue", {"queue": queue}, counts | {"dead_ids": dead})
 
-    async def _record_series(self, queue: str) -> None:
-        """Read the sums of every tier, again and again until they stay the same for 20 seconds."""
-        last, same_since = await self._read_tiers(queue), self._history.now()
+    async def _record_series(self, queues: tuple[str, ...]) -> None:
+        """Read the sums of every tier until they have not changed for a while.
+
+        A broker adds what a killed one did not emit when it next compares its counts with PostgreSQL.
+        """
         deadline = self._history.now() + SERIES_TIMEOUT_S
-        while self._history.now() - same_since < 20 and self._history.now() < deadline:
-            await asyncio.sleep(2)
-            tiers = await self._read_tiers(queue)
+        last: dict[str, Any] = {}
+        same_since = self._history.now()
+        while self._history.now() - same_since < SERIES_STABLE_S and self._history.now() < deadline:
+            tiers = {queue: await self._read_tiers(queue) for queue in queues}
             if tiers != last:
                 last, same_since = tiers, self._history.now()
-        self._write("final series", {"queue": queue}, {"tiers": last})
+            await asyncio.sleep(2)
+        for queue in queues:
+            self._write("final series", {"queue": queue}, {"tiers": last[queue]})
 
     async def _read_tiers(self, queue: str) -> dict[str, dict[str, int]]:
         tiers = {}

@@ -29,10 +29,16 @@ GROUPS = ("movers", "ackers", "seekers")
 CONSUMERS_PER_GROUP = 2
 MAX_BACKLOG = 400
 
-CONFIGURE = [
-    {"queue": QUEUE, "options": {"leaseTime": LEASE_S, "retryLimit": RETRY_LIMIT}},
-    {"queue": OUT, "options": {"leaseTime": LEASE_S, "retryLimit": 1000}},
-]
+DRAIN_LEASE_S = 30.0
+"""At the end of a run, so that a busy machine drains the queues too."""
+
+
+def queue_options(lease_s: float) -> list[dict[str, Any]]:
+    """Return the bodies that configure the queues."""
+    return [
+        {"queue": QUEUE, "options": {"leaseTime": lease_s, "retryLimit": RETRY_LIMIT}},
+        {"queue": OUT, "options": {"leaseTime": lease_s, "retryLimit": 1000}},
+    ]
 
 
 @dataclass(slots=True)

@@ -16,12 +16,13 @@ import httpx
 
 from chaos.calls import CALL_TIMEOUT_S, RecordedClient
 from chaos.disk import SmallDisk
-from chaos.final_state import FinalState
+from chaos.final_state import READ_TIMEOUT_S, FinalState
 from chaos.history import HistoryWriter
 from chaos.message_load import (
-    CONFIGURE,
     CONSUMERS_PER_GROUP,
+    DRAIN_LEASE_S,
     GROUPS,
+    LEASE_S,
     OUT,
     PARTITIONS,
     QUEUE,
@@ -29,6 +30,7 @@ from chaos.message_load import (
     Consumer,
     LoadState,
     Producer,
+    queue_options,
 )
 from chaos.nemesis import Nemesis
 from chaos.platform import ChaosPlatform, NotRecovered, running_platform
@@ -104,7 +106,7 @@ async def _run_load(
         http = await stack.enter_async_context(
             httpx.AsyncClient(base_url=platform.url, timeout=CALL_TIMEOUT_S, limits=limits)
         )
-        await configure(http)
+        await configure(http, LEASE_S)
         state = LoadState()
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         for number, client in enumerate(build_clients(options.seed, http, history, state)):
@@ -118,6 +120,7 @@ async def _run_load(
         await asyncio.sleep(SETTLE_S)
         on_progress(1.0, "draining", history)
         state.producing = state.misbehaving = False
+        await configure(http, DRAIN_LEASE_S)
         final = FinalState(platform, http, history)
         left = await final.wait_until_drained()
         state.consuming = False
@@ -148,11 +151,12 @@ async def _inject_all(
         await nemesis.inject(fault)
 
 
-async def configure(http: httpx.AsyncClient) -> None:
-    for queue in CONFIGURE:
-        (await http.post("/api/v1/configure", json=queue)).raise_for_status()
+async def configure(http: httpx.AsyncClient, lease_s: float) -> None:
+    for queue in queue_options(lease_s):
+        (await http.post("/api/v1/configure", json=queue, timeout=READ_TIMEOUT_S)).raise_for_status()
     for name, limit in LIMITS.items():
-        response = await http.put(f"/api/v1/run-queues/{name}/limits", json={"concurrency": limit})
+        path, body = f"/api/v1/run-queues/{name}/limits", {"concurrency": limit}
+        response = await http.put(path, json=body, timeout=READ_TIMEOUT_S)
         response.raise_for_status()
 
 

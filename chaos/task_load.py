@@ -13,6 +13,8 @@ from chaos.message_load import LoadState, parse_nothing
 
 LIMITS = {"chaos.tasks": 3, "chaos.single": 1}
 VISIBILITY_MS = 2_000
+DRAIN_VISIBILITY_MS = 30_000
+"""At the end of a run, so that a busy machine drains the queues too."""
 WORKERS_PER_QUEUE = 5
 MAX_ATTEMPTS = 4
 TASK_ATTEMPTS = {"maxAttempts": MAX_ATTEMPTS}
@@ -65,8 +67,9 @@ class TaskWorker:
     async def run(self) -> None:
         path = f"/api/v1/run-queues/{self._queue}/dequeue"
         while self._state.consuming:
-            body = {"limit": self._source.choice((1, 1, 2)), "visibilityMs": VISIBILITY_MS, "waitMs": 1000}
-            args = {"queue": self._queue, "visibility_s": VISIBILITY_MS / 1000}
+            visibility_ms = VISIBILITY_MS if self._state.misbehaving else DRAIN_VISIBILITY_MS
+            body = {"limit": self._source.choice((1, 1, 2)), "visibilityMs": visibility_ms, "waitMs": 1000}
+            args = {"queue": self._queue, "visibility_s": visibility_ms / 1000}
             call = await self._client.call("dequeue", args, "POST", path, parse_dequeue, json=body)
             if not call.ok:
                 await asyncio.sleep(0.2)
