@@ -23,6 +23,7 @@ def build_report(options: RunOptions, result: RunResult, findings: Findings) -> 
         "seed": options.seed,
         "minutes": options.minutes,
         "pipeline": options.pipeline,
+        "kinds": list(options.kinds),
         "load_s": round(result.load_s, 1),
         "faults": dict(sorted(result.injected.items())),
         "missed_faults": dict(sorted(result.missed.items())),
@@ -63,6 +64,8 @@ def print_replay(console: Console, options: RunOptions, folder: Path) -> None:
     arguments = f"--seed {options.seed} --minutes {options.minutes:g}"
     if not options.pipeline:
         arguments += " --no-pipeline"
+    if options.kinds:
+        arguments += f" --kinds '{','.join(options.kinds)}'"
     console.print(f"History, schedule and logs: {folder}", soft_wrap=True)
     console.print(f'Run it again:   make chaos ARGS="{arguments}"', soft_wrap=True)
     console.print(f'Check it again: make chaos ARGS="--check {folder}"', soft_wrap=True)
@@ -72,7 +75,7 @@ def record_results(report: dict[str, Any], directory: Path = RESULTS_DIRECTORY) 
     """Add a run to the recorded results; a run with the same seed and length replaces the earlier one."""
     path = directory / RESULTS_FILE
     runs: list[dict[str, Any]] = json.loads(path.read_text())["runs"] if path.exists() else []
-    key = ("seed", "minutes", "pipeline")
+    key = ("seed", "minutes", "pipeline", "kinds")
     runs = [run for run in runs if any(run[name] != report[name] for name in key)]
     runs.append(report | {"environment": describe_environment()})
     runs.sort(key=lambda run: [run[name] for name in key])
