@@ -86,6 +86,8 @@ class Broker:
         self.diagnostics = DatabaseDiagnostics(database)
         self.cipher = cipher or PayloadCipher()
         self.id_cache = IdCache(database, names)
+        # A promoted standby may lack the last rows of the primary, and give their ids to other rows.
+        database.on_failover = self.id_cache.invalidate_all
         self.parked_pops = ParkedPops(max_waiting)
         self.notifications = NotificationBus(
             database.url,

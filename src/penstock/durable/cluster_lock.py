@@ -14,6 +14,7 @@ import asyncpg
 
 from penstock.durable.faults import UNAVAILABLE, translate_errors
 from penstock.durable.pool import SCHEMA, Row
+from penstock.durable.primary import connect_to_primary
 from penstock.errors import PenstockError
 
 MAINTENANCE_KEY = 0x75706B656570  # "upkeep"
@@ -59,7 +60,7 @@ class ClusterLock:
     async def acquire(cls, url: str, key: int = MAINTENANCE_KEY) -> ClusterLock | None:
         """Return the lock, or None if another process holds it."""
         with translate_errors():
-            connection = await asyncpg.connect(
+            connection = await connect_to_primary(
                 url,
                 timeout=10,
                 command_timeout=STATEMENT_TIMEOUT_S,
@@ -85,11 +86,15 @@ class ClusterLock:
 
     async def fetch(self, query: str, *args: object) -> list[Row]:
         with translate_errors(), translate_lock_timeouts():
-            return await self._connection.fetch(query, *args)
+            try:
+                return await self._connection.fetch(query, *args)
+            except asyncpg.ReadOnlySQLTransactionError:
+                self._connection.terminate()  # its lock protects nothing any more
+                raise
 
     async def fetchrow(self, query: str, *args: object) -> Row | None:
-        with translate_errors(), translate_lock_timeouts():
-            return await self._connection.fetchrow(query, *args)
+        rows = await self.fetch(query, *args)
+        return rows[0] if rows else None
 
     async def close(self) -> None:
         """Release the lock; it is free when this returns. A lost connection has lost the lock already."""

@@ -35,8 +35,10 @@ UNAVAILABLE = (
     asyncpg.OperatorInterventionError,
     asyncpg.TooManyConnectionsError,
     asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.ReadOnlySQLTransactionError,
 )
-"""Errors of a server that is unreachable, restarts or refuses the connection; no statement was at fault."""
+"""Errors of a server that is unreachable, restarts or refuses the connection, or is no primary any more; no
+statement was at fault."""
 
 
 def _error_from_sqlstate(error: asyncpg.PostgresError) -> PenstockError | None:
@@ -73,7 +75,8 @@ def translate_errors(sent: bool = False) -> Iterator[None]:
         yield
     except UNAVAILABLE as error:
         reason = str(error) or type(error).__name__
-        error_class = OutcomeUnknown if sent else DatabaseUnavailable
+        may_have_worked = sent and not isinstance(error, asyncpg.ReadOnlySQLTransactionError)
+        error_class = OutcomeUnknown if may_have_worked else DatabaseUnavailable
         raise error_class(f"PostgreSQL did not respond ({reason}). Retry shortly.") from error
     except asyncpg.PostgresError as error:
         if known_error := _error_from_sqlstate(error):

@@ -19,8 +19,10 @@ import asyncpg
 
 from penstock.durable.faults import translate_errors
 from penstock.durable.pool import SCHEMA
+from penstock.durable.primary import connect_to_primary
 from penstock.errors import MigrationError
 
+CONNECT_TIMEOUT_S = 60.0
 LOCK_KEY = 0x70656E73746F636B  # "penstock"
 
 MigrationConnection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -56,7 +58,9 @@ def _load_folder(folder: Traversable) -> Iterator[SqlScript]:
 async def migration_lock(url: str) -> AsyncIterator[MigrationConnection]:
     """Yield a connection that holds the lock of all migrating processes; it guards other stores as well."""
     with translate_errors():
-        connection = await asyncpg.connect(url, server_settings={"application_name": "penstock migrate"})
+        connection = await connect_to_primary(
+            url, timeout=CONNECT_TIMEOUT_S, server_settings={"application_name": "penstock migrate"}
+        )
     try:
         await connection.execute("SELECT pg_advisory_lock($1)", LOCK_KEY)
         yield connection

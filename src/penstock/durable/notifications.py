@@ -16,6 +16,7 @@ import asyncpg
 
 from penstock.background import BackgroundTask
 from penstock.durable.pool import SCHEMA
+from penstock.durable.primary import PrimaryConnection, connect_to_primary, is_read_only
 from penstock.ids import new_id
 
 logger = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ class NotificationBus(BackgroundTask):
             await asyncio.sleep(RECONNECT_S)
 
     async def _run_connection(self) -> None:
-        connection = await asyncpg.connect(
+        connection = await connect_to_primary(
             self._url,
             timeout=5,
             server_settings={"application_name": APPLICATION_NAME, "search_path": SCHEMA},
@@ -124,11 +125,13 @@ class NotificationBus(BackgroundTask):
         finally:
             await connection.close(timeout=2)
 
-    async def _count_peers(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
+    async def _count_peers(self, connection: PrimaryConnection) -> None:
         brokers = await connection.fetchval("SELECT * FROM count_listening_brokers_v1($1)", APPLICATION_NAME)
         self.has_peers = brokers > 1
+        if is_read_only(connection):
+            raise ConnectionError("the server is no primary any more")
 
-    async def _send(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
+    async def _send(self, connection: PrimaryConnection) -> None:
         self._has_work.clear()
         ready_queues, self._ready_queues = self._ready_queues, {}
         changed_queues, self._changed_queues = self._changed_queues, set()

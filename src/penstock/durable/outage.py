@@ -6,10 +6,9 @@ import asyncio
 import logging
 import time
 
-import asyncpg
-
 from penstock.background import cancel_and_wait
 from penstock.durable.faults import translate_errors
+from penstock.durable.primary import connect_to_primary
 from penstock.errors import DatabaseUnavailable, PenstockError
 
 logger = logging.getLogger(__name__)
@@ -78,7 +77,7 @@ class Outage:
     async def _responds(self) -> bool:
         try:
             with translate_errors():
-                connection = await asyncpg.connect(
+                connection = await connect_to_primary(
                     self._url, timeout=PROBE_TIMEOUT_S, command_timeout=PROBE_TIMEOUT_S
                 )
                 try:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import NoReturn, Protocol, TypeAlias, TypeVar
+from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar
 
 import asyncpg
 
 from penstock.durable.faults import translate_errors
 from penstock.durable.outage import Outage
+from penstock.durable.primary import PrimaryConnection, connect_to_primary
 from penstock.errors import DatabaseUnavailable
 
 SCHEMA = "penstock"
@@ -93,10 +94,13 @@ class Database:
         self.errors = 0
         """Calls that failed because PostgreSQL was unreachable or raised an error that is not one of ours."""
         self.outage = Outage(url)
+        self.on_failover: Callable[[], None] = lambda: None
+        """Called when the first connection to a promoted standby opens, before an operation uses it."""
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._hot_connections: list[Connection] = []
         self._open_lock = asyncio.Lock()
         self._closed = False
+        self._timeline: tuple[int, ...] | None = None
 
     async def open(self) -> None:
         """Connect once, however many first requests arrive together."""
@@ -110,6 +114,7 @@ class Database:
         with translate_errors():
             return await asyncpg.create_pool(
                 self.url,
+                connect=self._connect_to_primary,
                 min_size=1,
                 max_size=self.size,
                 timeout=10,
@@ -117,6 +122,14 @@ class Database:
                 reset=_keep_session,
                 server_settings={**SESSION, "application_name": "penstock"},
             )
+
+    async def _connect_to_primary(self, url: str, **options: Any) -> PrimaryConnection:
+        return await connect_to_primary(url, on_timeline=self._check_timeline, **options)
+
+    def _check_timeline(self, *timeline: int) -> None:
+        if self._timeline not in (None, timeline):
+            self.on_failover()
+        self._timeline = timeline
 
     async def close(self) -> None:
         await self.outage.stop()
@@ -196,6 +209,8 @@ class Database:
     ) -> NoReturn:
         """Return the connection of a failed call to the pool, and raise the error that the failure means."""
         assert self._pool is not None
+        if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+            await self._expire_connections()
         try:
             with translate_errors(sent=True):
                 try:
@@ -209,6 +224,13 @@ class Database:
         except asyncpg.PostgresError:
             self.errors += count_errors
             raise
+
+    async def _expire_connections(self) -> None:
+        """Replace all connections at their next use: the server is no primary any more, but answers."""
+        assert self._pool is not None
+        await self._pool.expire_connections()
+        while self._hot_connections:
+            await self._pool.release(self._hot_connections.pop())
 
     @property
     def connections(self) -> tuple[int, int]:

@@ -13,13 +13,14 @@ from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import asyncpg
 
 from penstock.durable.migrations import load_scripts
 from penstock.durable.pool import SCHEMA, fetch_one
+from penstock.durable.primary import FormerPrimary, PrimaryConnection, connect_to_primary, is_read_only
 from penstock.errors import DatabaseMissing, ServerUnusable
 from penstock.supported_servers import POSTGRES, PROBE_TIMEOUT_S, one_line, user_of
 
@@ -29,7 +30,6 @@ MAINTENANCE_DATABASE = "postgres"
 CREATE_TIMEOUT_S = 60.0
 """How long the creation of a database may take: the server copies files."""
 
-ProbeConnection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 T = TypeVar("T")
 
 
@@ -53,7 +53,7 @@ class PostgresProbe:
         # The driver needs an event loop, and the thread of a caller may run one already.
         self._thread: ThreadPoolExecutor | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._connection: ProbeConnection | None = None
+        self._connection: PrimaryConnection | None = None
 
     def check(self) -> str | None:
         """Check version and rights; return a warning about a version that is not tested."""
@@ -95,10 +95,9 @@ class PostgresProbe:
     async def _ping(self) -> None:
         if self._connection is None or self._connection.is_closed():
             self._connection = await self._connect(self.url)
-        if await self._connection.fetchval("SELECT pg_is_in_recovery()"):
-            raise POSTGRES.unusable(
-                f"{POSTGRES.describe(self.url)} is a standby, which is read-only", "Name the primary."
-            )
+        await self._connection.execute("SELECT 1")
+        if is_read_only(self._connection):
+            raise self._no_primary()
 
     async def _check(self) -> str | None:
         await self._ping()
@@ -129,8 +128,8 @@ class PostgresProbe:
         finally:
             await maintenance.close(timeout=1)
 
-    async def _connect(self, url: str) -> ProbeConnection:
-        return await asyncpg.connect(
+    async def _connect(self, url: str) -> PrimaryConnection:
+        return await connect_to_primary(
             url, timeout=PROBE_TIMEOUT_S, server_settings={"application_name": "penstock probe"}
         )
 
@@ -173,6 +172,12 @@ class PostgresProbe:
                 )
             case asyncpg.OperatorInterventionError() | asyncpg.TooManyConnectionsError():
                 return POSTGRES.starting(self.url, error)
+            case asyncpg.TargetServerAttributeNotMatched():
+                return self._no_primary()
+            case FormerPrimary():
+                return POSTGRES.unusable(
+                    f"{server} was a primary once ({one_line(error)})", "Name the primary."
+                )
             case asyncpg.ClientConfigurationError():
                 return POSTGRES.unusable("the URL is not valid", f"Write it as {POSTGRES.example}.")
             case ssl.SSLError():
@@ -184,6 +189,12 @@ class PostgresProbe:
                 return POSTGRES.no_answer(self.url, "no answer in time")
             case _:
                 return POSTGRES.no_answer(self.url, error)
+
+    def _no_primary(self) -> ServerUnusable:
+        return POSTGRES.unusable(
+            f"{POSTGRES.describe(self.url)} is a standby or read-only",
+            "Name the primary, or all servers: postgresql://user:password@host1:5432,host2:5432/database.",
+        )
 
     def _database_missing(self) -> DatabaseMissing:
         host, port = POSTGRES.host_and_port(self.url)

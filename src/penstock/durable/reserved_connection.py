@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 
-import asyncpg
-
 from penstock.durable.faults import translate_errors
 from penstock.durable.pool import SESSION, Row
+from penstock.durable.primary import PrimaryConnection, connect_to_primary
 
 TIMEOUT_S = 2.0
 
@@ -27,7 +26,7 @@ class ReservedConnection:
         self._url = url
         self._application_name = application_name
         self._lock = asyncio.Lock()
-        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+        self._connection: PrimaryConnection | None = None
 
     async def fetch(self, query: str, *args: object) -> list[Row]:
         """Return the rows of a statement. Raises DatabaseUnavailable if PostgreSQL does not respond."""
@@ -51,8 +50,8 @@ class ReservedConnection:
             self._connection.terminate()
             self._connection = None
 
-    async def _connect(self) -> asyncpg.Connection[asyncpg.Record]:
-        return await asyncpg.connect(
+    async def _connect(self) -> PrimaryConnection:
+        return await connect_to_primary(
             self._url,
             timeout=TIMEOUT_S,
             server_settings={**SESSION, "application_name": self._application_name},

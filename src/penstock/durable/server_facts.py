@@ -10,6 +10,7 @@ import asyncpg
 
 from penstock.durable.migrations import load_scripts
 from penstock.durable.pool import SCHEMA
+from penstock.durable.primary import connect_to_primary
 from penstock.durable.storage.vacuum_horizon import find_horizon_holders
 from penstock.supported_servers import PROBE_TIMEOUT_S
 
@@ -31,7 +32,7 @@ def read_server_facts(url: str) -> ServerFacts:
 
 
 async def _read(url: str) -> ServerFacts:
-    connection = await asyncpg.connect(
+    connection = await connect_to_primary(
         url,
         timeout=PROBE_TIMEOUT_S,
         server_settings={"application_name": "penstock doctor", "search_path": SCHEMA},

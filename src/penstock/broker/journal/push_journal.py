@@ -55,12 +55,14 @@ def journal_directory(settings: Settings) -> Path:
     """Return the directory that all broker processes of this machine use for this database.
 
     Each database has its own, so that no push is replayed into another one. The embedded database always has
-    the same, whatever port it listens on, so that its journal is found after a restart.
+    the same, whatever port it listens on, so that its journal is found after a restart. Of a URL with several
+    hosts the first one counts, so that adding a standby keeps the journal.
     """
     if settings.journal_dir:
         return Path(settings.journal_dir).expanduser()
     url = urlsplit(settings.postgres_url)
-    address = f"{url.hostname}:{url.port or 5432}{url.path}"
+    first = urlsplit(f"//{url.netloc.rpartition('@')[2].partition(',')[0]}")
+    address = f"{first.hostname}:{first.port or 5432}{url.path}"
     name = hashlib.sha256(address.encode()).hexdigest()[:12] if settings.postgres_url else "embedded"
     return settings.home / "journal" / name
 
