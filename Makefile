@@ -20,6 +20,7 @@ demo: setup setup-guide ## the same with a light load, so that the console shows
 
 test: setup-dev ## install and run all tests; ARGS="-k pop" selects some
 	@tools/chromium.sh
+	@tools/pgbouncer.sh
 	@# Tests start many Python processes: all but the first read compiled bytecode, even where writing it is switched off.
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --durations 15 --durations-min 1 $(or $(ARGS),-n 3)
 
@@ -95,6 +96,7 @@ bench-rest: setup-bench ## measure memory, CPU, start and disk of an idle platfo
 
 bench-console: setup-bench ## measure the first page and the frames of 100 queues with charts; ARGS="--quick" for a smoke run
 	@tools/chromium.sh
+	@tools/pgbouncer.sh
 	@$(BIN)/python -m bench.console $(ARGS)
 
 setup:

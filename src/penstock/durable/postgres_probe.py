@@ -102,6 +102,8 @@ class PostgresProbe:
     async def _check(self) -> str | None:
         await self._ping()
         assert self._connection is not None
+        if await self._connection.fetchval("SELECT pg_backend_pid()") != self._connection.get_server_pid():
+            raise self._connection_pooler()
         version = self._connection.get_settings().server_version.split()[0]  # without the distribution's
         warning = POSTGRES.check_version(self.url, version)
         (script,) = load_scripts("probes")
@@ -172,6 +174,8 @@ class PostgresProbe:
                 )
             case asyncpg.OperatorInterventionError() | asyncpg.TooManyConnectionsError():
                 return POSTGRES.starting(self.url, error)
+            case asyncpg.DuplicatePreparedStatementError() | asyncpg.InvalidSQLStatementNameError():
+                return self._connection_pooler()
             case asyncpg.TargetServerAttributeNotMatched():
                 return self._no_primary()
             case FormerPrimary():
@@ -189,6 +193,14 @@ class PostgresProbe:
                 return POSTGRES.no_answer(self.url, "no answer in time")
             case _:
                 return POSTGRES.no_answer(self.url, error)
+
+    def _connection_pooler(self) -> ServerUnusable:
+        """Return the error for PgBouncer and the like: the server session is not the one of the login."""
+        return POSTGRES.unusable(
+            f"{POSTGRES.address(self.url)} is a connection pooler such as PgBouncer, whose sessions keep no "
+            "LISTEN, advisory lock, prepared statement or setting",
+            "Name PostgreSQL itself: the broker has a pool of its own (PENSTOCK_POSTGRES_POOL).",
+        )
 
     def _no_primary(self) -> ServerUnusable:
         return POSTGRES.unusable(
