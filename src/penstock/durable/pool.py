@@ -123,8 +123,8 @@ class Database:
                 server_settings={**SESSION, "application_name": "penstock"},
             )
 
-    async def _connect_to_primary(self, url: str, **options: Any) -> PrimaryConnection:
-        return await connect_to_primary(url, on_timeline=self._check_timeline, **options)
+    async def _connect_to_primary(self, dsn: str | None = None, **options: Any) -> PrimaryConnection:
+        return await connect_to_primary(dsn or self.url, on_timeline=self._check_timeline, **options)
 
     def _check_timeline(self, *timeline: int) -> None:
         if self._timeline not in (None, timeline):

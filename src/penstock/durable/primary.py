@@ -17,8 +17,8 @@ from functools import cache
 from typing import Any, TypeAlias
 
 import asyncpg
+from asyncpg.connect_utils import SessionAttribute
 
-SESSION_ATTRIBUTES = "read-write"
 TIMELINE_QUERY = """
     SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system()),
            ('x' || left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 8))::bit(32)::int
@@ -114,7 +114,7 @@ async def _connect(
     options: dict[str, Any],
 ) -> PrimaryConnection:
     connection: PrimaryConnection = await asyncpg.connect(
-        url, timeout=timeout, target_session_attrs=SESSION_ATTRIBUTES, **options
+        url, timeout=timeout, target_session_attrs=SessionAttribute.read_write, **options
     )
     try:
         try:
