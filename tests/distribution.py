@@ -10,6 +10,7 @@ from xdist.scheduler import LoadScopeScheduling
 SHARED_FIXTURES = {
     "tests/integration/pipeline/": "Spark session",
     "tests/e2e/test_alerts.py": "platform",
+    "tests/e2e/test_backup.py": "platform",
     "tests/e2e/test_commands.py": "platform",
     "tests/e2e/test_guide_pages.py": "platform",
     "tests/e2e/test_logs.py": "platform",

@@ -17,6 +17,7 @@ from penstock.cli.ack_command import ack
 from penstock.cli.alert_commands import alerts
 from penstock.cli.annotation_commands import chart_annotations
 from penstock.cli.audit_commands import audit
+from penstock.cli.backup_commands import backup, restore
 from penstock.cli.bench.bench_command import bench
 from penstock.cli.command_examples import add_examples
 from penstock.cli.dlq_commands import dlq
@@ -159,7 +160,9 @@ def status(as_json: AsJson = False) -> None:
 
 app.command(rich_help_panel=START_HERE)(doctor)
 app.command(rich_help_panel=START_HERE)(top)
+app.command(rich_help_panel=MORE_COMMANDS)(backup)
 app.command(rich_help_panel=MORE_COMMANDS)(bench)
+app.command(rich_help_panel=MORE_COMMANDS)(restore)
 app.command(rich_help_panel=START_HERE)(push)
 app.command(rich_help_panel=START_HERE)(pop)
 app.command(rich_help_panel=START_HERE)(ack)

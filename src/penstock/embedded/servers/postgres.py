@@ -144,7 +144,7 @@ class Postgres(Program):
             layout,
             (
                 *(str(layout.programs / "initdb"), "-D", str(cluster), "-U", USER, "-E", "UTF8"),
-                *_locale_options(_major_version(layout)),
+                *_locale_options(major_version(layout)),
                 *("--auth=scram-sha-256", f"--pwfile={password_file}", "--no-instructions"),
             ),
         )
@@ -183,7 +183,7 @@ class Postgres(Program):
 
     def _check_version(self, layout: PostgresLayout) -> None:
         data_version = (layout.data / "PG_VERSION").read_text().strip()
-        program_version = _major_version(layout)
+        program_version = major_version(layout)
         if data_version != str(program_version):
             raise ComponentFailed(
                 f"The data in {layout.data} was created by PostgreSQL {data_version}, but this is PostgreSQL "
@@ -222,7 +222,7 @@ class Postgres(Program):
         lock.unlink(missing_ok=True)
 
 
-def _major_version(layout: PostgresLayout) -> int:
+def major_version(layout: PostgresLayout) -> int:
     command = (str(layout.programs / "postgres"), "--version")
     result = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/")
     match = re.search(r"PostgreSQL\) (\d+)", result.stdout)
