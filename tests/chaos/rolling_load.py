@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,12 +56,7 @@ class RollingLoad:
                 else:
                     self.ready.discard(url)
                     self.unready_statuses[url].add(status)
-            await self.pause()
-
-    async def pause(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CHECK_INTERVAL_S):
-                await asyncio.Event().wait()
+            await asyncio.sleep(CHECK_INTERVAL_S)  # the pace of a load balancer, not a wait for something
 
     async def call(self, method: str, path: str, **options: Any) -> httpx.Response | None:
         """Send a request to a ready broker; return None if it failed."""
@@ -82,7 +76,7 @@ class RollingLoad:
         """Push numbered messages to one partition. An answered push is never sent again."""
         while not self.stopping.is_set():
             if self.total_pushed > self.total_delivered + BACKLOG:
-                await self.pause()
+                await asyncio.sleep(CHECK_INTERVAL_S)  # the pace of a load balancer, not a wait for something
                 continue
             number = self.pushed[partition]
             item = {"queue": QUEUE, "partition": partition, "transactionId": f"{partition}-{number}"}

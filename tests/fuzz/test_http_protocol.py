@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from tests.deadlines import deadline_s
 from tests.fuzz.fuzz_run import FuzzRun
 from tests.fuzz.fuzz_target import FuzzTarget
 from tests.fuzz.http_exchange import compare
@@ -31,7 +32,7 @@ async def test_generated_requests_get_the_responses_of_uvicorn(
     def check(drawn: tuple[bytes, list[int]]) -> None:
         data, positions = drawn
         splits = [[data], split(data, positions), [data]]
-        asyncio.run_coroutine_threadsafe(compare(server, data, splits), loop).result(60)
+        asyncio.run_coroutine_threadsafe(compare(server, data, splits), loop).result(deadline_s(60))
 
     target = FuzzTarget("HTTP fast path, compared with uvicorn", sent_requests(), check, 150)
     await asyncio.to_thread(fuzz_run.run, target)

@@ -18,6 +18,7 @@ from penstock.redis_clients import connect_redis, connect_redis_async
 from penstock.runqueue.keys import stream_key
 from penstock.runqueue.queue import RunQueues
 from penstock.runqueue.task_model import NewTask, RunningTask
+from tests.deadlines import deadline_s
 from tests.emitted_counts import sum_emitted_counts
 from tests.valkey_cluster import ValkeyNode, running_cluster, start_node, start_sentinel
 from tests.waiting import wait_until, wait_until_async
@@ -102,7 +103,7 @@ async def test_a_killed_primary_loses_no_replicated_task(tmp_path: Path) -> None
         load.is_stopping = True
         await wait_until_async(load.is_empty, 60, "all tasks are done")
         load.is_drained = True
-        await asyncio.wait_for(asyncio.gather(*workers), 60)
+        await asyncio.wait_for(asyncio.gather(*workers), deadline_s(60))
         assert load.failures > 0, "the kill was noticed"
         assert answered <= load.delivered.keys()
         assert load.most_running <= LIMIT

@@ -25,6 +25,7 @@ from penstock.streams.emitted_totals import EmittedTotals, total_field
 from penstock.streams.emitter import Emitter
 from penstock.streams.positions import Position, read_lags_async, read_position, write_positions
 from penstock.streams.watermark import read_watermark
+from tests.deadlines import deadline_s
 from tests.emitted_counts import sum_emitted_counts
 from tests.valkey_cluster import ValkeyCluster, running_cluster
 from tests.waiting import wait_until_async
@@ -69,7 +70,7 @@ async def test_a_waiting_dequeue_is_woken_from_another_node(
         waiting = asyncio.create_task(queues.dequeue(scope, "mail", wait_ms=60_000))
         await wait_until_async(lambda: _value(queues.waiting_dequeues == 1), 5, "the dequeue waits")
         await queues.enqueue(scope, "mail", [NewTask()])
-        [task] = await asyncio.wait_for(waiting, 30)
+        [task] = await asyncio.wait_for(waiting, deadline_s(30))
         await queues.ack(scope, task.lease)
 
 

@@ -70,7 +70,7 @@ def skip_a_message(h: WrittenHistory) -> None:
 def skip_after_a_refused_ack(h: WrittenHistory) -> None:
     h.push("a", "b")
     h.pop("1", "a")
-    h.wait(5)
+    h.advance(5)
     h.ack("1", "a", success=False)
     h.pop("2", "b")
     h.stored("a", "b")
@@ -112,9 +112,9 @@ def lease_twice(h: WrittenHistory) -> None:
 def lease_an_extended_lease(h: WrittenHistory) -> None:
     h.push("a")
     h.pop("1", "a")
-    h.wait(2)
+    h.advance(2)
     h.extend("1")
-    h.wait(2)
+    h.advance(2)
     h.pop("2", "a")
     h.stored("a")
 
@@ -131,9 +131,9 @@ def lose_an_old_lease_in_a_crash(h: WrittenHistory) -> None:
     h.push("a")
     h.pop("1", "a")
     h.extend("1")
-    h.wait(2.1)
+    h.advance(2.1)
     h.extend("1")
-    h.wait(2.1)
+    h.advance(2.1)
     h.crash()
     h.now -= 1.2  # the pop follows while the last extension lasts
     h.pop("2", "a")
@@ -143,7 +143,7 @@ def lose_an_old_lease_in_a_crash(h: WrittenHistory) -> None:
 def accept_an_ack_under_a_lost_lease(h: WrittenHistory) -> None:
     h.push("a")
     h.pop("1", "a")
-    h.wait(5)
+    h.advance(5)
     h.pop("2", "a")
     h.ack("1", "a")
     h.stored("a")
@@ -152,7 +152,7 @@ def accept_an_ack_under_a_lost_lease(h: WrittenHistory) -> None:
 def accept_a_task_ack_under_a_lost_token(h: WrittenHistory) -> None:
     h.enqueue({"key t": "t"})
     h.dequeue(1, "t")
-    h.wait(5)
+    h.advance(5)
     h.dequeue(2, "t")
     h.task("ack", "t", 1)
 
@@ -180,7 +180,7 @@ def show_a_push_before_its_commit(h: WrittenHistory) -> None:
     h.pop("1", "a", group="movers")
     h.move("1", "a", outcome="unknown")
     h.pop("2", "a", group="readers", queue=OUT)
-    h.wait(5)
+    h.advance(5)
     h.pop("3", "a", group="movers")
     h.stored("a")
     h.stored("a", queue=OUT)
@@ -250,7 +250,7 @@ def hand_out_a_held_task(h: WrittenHistory) -> None:
 def shrink_a_token(h: WrittenHistory) -> None:
     h.enqueue({"key t": "t"})
     h.dequeue(2, "t")
-    h.wait(5)
+    h.advance(5)
     h.dequeue(1, "t")
 
 
@@ -263,9 +263,9 @@ def exceed_the_limit(h: WrittenHistory) -> None:
 def exceed_the_limit_during_a_heartbeat(h: WrittenHistory) -> None:
     h.enqueue({"key t": "t", "key u": "u"})
     h.dequeue(1, "t")
-    h.wait(1.5)
+    h.advance(1.5)
     h.task("heartbeat", "t", 1)
-    h.wait(1)
+    h.advance(1)
     h.dequeue(2, "u")
 
 
@@ -363,7 +363,7 @@ def deliver_again_after_an_unknown_ack(h: WrittenHistory) -> None:
     h.push("a", "b")
     h.pop("1", "a")
     h.ack("1", "a", outcome="unknown")
-    h.wait(5)
+    h.advance(5)
     h.pop("2", "a", "b")
     h.stored("a", "b")
 
@@ -396,7 +396,7 @@ def skip_by_a_seek(h: WrittenHistory) -> None:
 def skip_a_dead_message(h: WrittenHistory) -> None:
     h.push("a", "b")
     h.pop("1", "a")
-    h.wait(5)
+    h.advance(5)
     h.pop("2", "b")
     h.stored("a", "b")
     h.dead_letters("a")
@@ -405,7 +405,7 @@ def skip_a_dead_message(h: WrittenHistory) -> None:
 def lease_again_after_expiry(h: WrittenHistory) -> None:
     h.push("a")
     h.pop("1", "a")
-    h.wait(4)
+    h.advance(4)
     h.pop("2", "a")
     h.ack("1", "a", success=False)
     h.ack("2", "a")
@@ -434,7 +434,7 @@ def move_by_an_unknown_transaction(h: WrittenHistory) -> None:
 def return_a_task_after_its_deadline(h: WrittenHistory) -> None:
     h.enqueue({"key t": "t", "key u": "u"})
     h.dequeue(1, "t")
-    h.wait(3)
+    h.advance(3)
     h.dequeue(2, "t")
     h.task("ack", "t", 1, outcome="fail")
     h.task("ack", "t", 2)

@@ -81,7 +81,7 @@ class WrittenHistory:
         args = {"queue": "chaos.single", "id": task, "token": token, "visibilityMs": 2000}
         return self.call(f"task {verb}", args, outcome=outcome)
 
-    def wait(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.now += seconds
 
     def crash(self, kind: str = "postgres killed") -> None:
