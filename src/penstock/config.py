@@ -196,6 +196,8 @@ class Settings(BaseModel):
         description="URL of the console, for links in alert notices and for logins through OpenID Connect; "
         "empty: host and port of the broker, or of the request",
     )
+    scaler_host: str = Field("127.0.0.1", description="address that `penstock scaler` listens on, for KEDA")
+    scaler_port: int = Field(7482, ge=0, le=65535, description="port of `penstock scaler`; 0: any free port")
     authentication: Literal["none", "required"] = Field(
         "none",
         description="none: a request without a token may do everything; required: every request needs a "
@@ -260,6 +262,7 @@ GROUP_STARTS = {
     "load_management": "Overload",
     "journal_dir": "Journal",
     "alert_interval_s": "Alerts",
+    "scaler_host": "Autoscaling",
     "authentication": "Access",
 }
 """The groups of the settings, each by its first setting: `Settings` declares the others after it."""

@@ -34,6 +34,7 @@ from penstock.api.health_checks import HealthChecks
 from penstock.api.live.environment_snapshot import EnvironmentSnapshots
 from penstock.api.live.event_stream import LiveStreams
 from penstock.api.live.overview_document import Overviews
+from penstock.api.scaling.service_rate import ServiceRates
 from penstock.api.warehouse_access import WarehouseAccess
 from penstock.broker.broker import Broker, OverloadSettings
 from penstock.broker.dead_letters.job_runner import DeadLetterJobRunner
@@ -91,6 +92,7 @@ class Services:
     snapshots: EnvironmentSnapshots
     overviews: Overviews
     live_streams: LiveStreams
+    service_rates: ServiceRates
 
     def begin_drain(self) -> None:
         """End what would keep clients on this process, and report that it should get no new traffic."""
@@ -218,6 +220,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         snapshots,
         overviews,
         LiveStreams(),
+        ServiceRates(warehouse, redis_client),
     )
     await audit_log.start()
     await worker_aggregate.start()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from penstock.model import Scope
     from penstock.warehouse.clickhouse_client import Warehouse
     from penstock.warehouse.matrix.queue_activity import EnvironmentActivity
+    from penstock.warehouse.matrix.service_times import ServiceTime
     from penstock.warehouse.series.series_queries import SeriesQueries
     from penstock.warehouse.uncounted_events import UncountedEvents
 
@@ -62,6 +63,14 @@ class WarehouseAccess:
 
             warehouse = self._load_warehouse()
         return read_activity(warehouse, scope, end_s)
+
+    def read_service_time(self, scope: Scope, queue: str, group: str, end_s: int) -> ServiceTime | None:
+        """Read how long the work of a group takes; None if none has finished. Raises WarehouseUnavailable."""
+        with self._lock:
+            from penstock.warehouse.matrix.service_times import read_service_time
+
+            warehouse = self._load_warehouse()
+        return read_service_time(warehouse, scope, queue, group, end_s)
 
     def run_backtest(self, scope: Scope, request: BacktestRequest) -> dict[str, object]:
         """Test an alert rule. One test at a time: each may take a core and 450 MB. Raises Overloaded."""

@@ -37,6 +37,7 @@ from penstock.cli.problem_output import show_error
 from penstock.cli.push_command import push
 from penstock.cli.queue_commands import queues
 from penstock.cli.report_commands import report
+from penstock.cli.scaling_command import run_scaler_command, scaling
 from penstock.cli.token_commands import tokens
 from penstock.cli.top.top_command import top
 from penstock.cli.watch import watchable
@@ -87,6 +88,8 @@ messages.command("search")(search)
 app.add_typer(messages, name="messages", rich_help_panel=MORE_COMMANDS)
 app.add_typer(operations, name="ops", rich_help_panel=MORE_COMMANDS)
 app.add_typer(pipeline, name="pipeline", rich_help_panel=MORE_COMMANDS)
+queues.command("scaling")(scaling)
+app.command("scaler", rich_help_panel=MORE_COMMANDS)(run_scaler_command)
 app.add_typer(queues, name="queues", rich_help_panel=START_HERE)
 app.add_typer(report, name="report", rich_help_panel=MORE_COMMANDS)
 app.add_typer(tokens, name="tokens", rich_help_panel=MORE_COMMANDS)

@@ -150,3 +150,12 @@ async def test_a_name_of_both_kinds_needs_the_kind(url: str, prefix: str, databa
     assert "is paused" in (await run(url, "pause", prefix, "--kind", "run")).stdout
     rows = (await run_json(url, "ls", "-s", prefix))["queues"]
     assert {row["kind"]: row["paused"] for row in rows} == {"durable": False, "run": True}
+
+
+async def test_scaling_shows_the_workers_that_a_queue_needs(url: str, prefix: str) -> None:
+    async with Client(url, FAST_RETRIES) as client:
+        await client.tasks.enqueue_many(prefix, [NewTask(number) for number in range(20)])
+    document = await run_json(url, "scaling", prefix, "--wait-target", "5", "--rate", "1", "--max", "3")
+    assert (document["wantedWorkers"], document["limitedBy"], document["backlog"]) == (3, "max_workers", 20)
+    text = (await run(url, "scaling", prefix, "--rate", "1")).stdout
+    assert "1 per second and worker, given" in text
