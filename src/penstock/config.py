@@ -48,6 +48,9 @@ class Settings(BaseModel):
     log_level: str = Field(
         "info", pattern="^(debug|info|warning|error)$", description="log level of Penstock's processes"
     )
+    log_format: Literal["text", "json"] = Field(
+        "text", description="format of these logs: text, or json with an object per line"
+    )
     postgres_url: str = Field("", description="URL of your PostgreSQL; empty: the embedded one")
     redis_url: str = Field(
         "",
@@ -270,6 +273,7 @@ GROUP_STARTS = {
 _VALUE_RULES = {
     "checkpoint_url": "must be a URL such as s3://bucket/prefix, or empty",
     "log_level": "must be debug, info, warning or error",
+    "log_format": "must be text or json",
     "clickhouse_cluster": "must have only letters, digits and the characters _ . -",
     "failed_operation": "must be skip or hold",
     "authentication": "must be none or required",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import re
 import subprocess
 import sys
 
-from penstock.log_format import LINE_START, format_line
+from penstock.log_format import LINE_START, JsonLogFormatter, RequestIds, format_line, request_ids
 
 FAILING_PROGRAM = """
 import logging, threading, warnings
@@ -42,3 +44,31 @@ def test_all_output_of_a_process_that_fails_has_time_and_level() -> None:
     assert records[2:] == ["Uncaught exception in thread Thread-1 (<lambda>)", "Uncaught exception"]
     assert lines[-1] == "    ValueError: the end"
     assert result.returncode == 1
+
+
+def test_every_line_of_a_process_that_fails_is_a_json_object() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", FAILING_PROGRAM],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PENSTOCK_LOG_FORMAT": "json"},
+    )
+    records = [json.loads(line) for line in result.stderr.splitlines()]
+    assert [record["message"] for record in records[:1]] == ["two\nlines"]
+    assert all({"time", "level", "component", "logger", "message"} <= record.keys() for record in records)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", records[0]["time"])
+    assert records[-1]["level"] == "CRITICAL"
+    assert records[-1]["exception"].endswith("ValueError: the end")
+
+
+def test_a_line_names_the_request_and_its_trace() -> None:
+    record = logging.LogRecord("penstock.api", logging.INFO, "", 0, "%s done", ("push",), None)
+    token = request_ids.set(RequestIds("r-1", "ab" * 16))
+    try:
+        fields = json.loads(JsonLogFormatter("broker").format(record))
+    finally:
+        request_ids.reset(token)
+    assert (fields["component"], fields["message"]) == ("broker", "push done")
+    assert (fields["requestId"], fields["traceId"]) == ("r-1", "ab" * 16)
+    assert "requestId" not in json.loads(JsonLogFormatter().format(record))

@@ -32,7 +32,7 @@ SENDER_CONNECTIONS = 2
 
 def main() -> None:
     """Run with the settings of the environment. A PenstockError logs one line and sets the exit code."""
-    configure_logging()
+    configure_logging(component="alerts")
     try:
         settings = load_settings()
         wait_for_start()
@@ -44,7 +44,7 @@ def main() -> None:
 
 def run(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT."""
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, settings.log_format, "alerts")
     asyncio.run(_run(settings))
 
 

@@ -24,6 +24,7 @@ from penstock.api.http.client_address import TrustedProxies
 from penstock.api.http.compression import CompressionMiddleware
 from penstock.api.http.origin_check import OriginCheck, OriginCheckMiddleware
 from penstock.api.http.quota_counting import ByteQuotaMiddleware
+from penstock.api.http.request_ids import RequestIdMiddleware
 from penstock.api.http.security_headers import SecurityHeadersMiddleware
 from penstock.api.module_preload import read_page
 from penstock.api.routes import (
@@ -109,7 +110,7 @@ GC_THRESHOLD = 20_000
 def create_app_from_environment() -> FastAPI:
     """The application of one worker process, with the settings of its environment."""
     settings = load_settings()
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, settings.log_format, "broker")
     app = create_app(settings)
     # The objects created so far stay, and requests create next to no reference cycles: collect rarely.
     gc.collect()
@@ -157,6 +158,7 @@ def create_app(settings: Settings) -> FastAPI:
     openapi.describe_app(app, access)
     routes = [route for module in ROUTE_MODULES for route in module.router.routes]
     app.add_middleware(AuditMiddleware, calls=audited_calls(access), routes=routes)
+    app.add_middleware(RequestIdMiddleware)
     return app
 
 

@@ -20,6 +20,7 @@ from starlette.types import Scope
 
 from penstock.access.quotas.quota_definitions import CONNECTIONS
 from penstock.errors import InvalidRequest, PenstockError, QuotaExceeded
+from penstock.log_format import request_ids
 from penstock.model import QUEUE_MODE, QUEUE_MODE_LABEL
 from penstock.validation_text import describe_refusal
 
@@ -145,8 +146,14 @@ async def handle_unexpected_error(request: Request, error: Exception) -> Respons
 
 def from_unexpected_error(error: Exception, path: str) -> Response:
     logger.error("unexpected error in %s", path, exc_info=error)
+    ids = request_ids.get()
     return problem_response(
-        500, "Internal error", "An unexpected error occurred. The broker's log has the details.", "internal"
+        500,
+        "Internal error",
+        "An unexpected error occurred. The broker's log has the details.",
+        "internal",
+        # The middleware that adds the header does not see this response.
+        {"X-Request-Id": ids.request_id} if ids is not None else None,
     )
 
 

@@ -62,7 +62,7 @@ def serve(settings: Settings) -> None:
         port=settings.port,
         workers=settings.workers,
         log_level=settings.log_level,
-        log_config=logging_options(settings.log_level),
+        log_config=logging_options(settings.log_level, settings.log_format, "broker"),
         timeout_worker_healthcheck=WORKER_REPORT_TIMEOUT_S,
         **SERVER_OPTIONS,
         **tls_options(settings),
@@ -84,10 +84,10 @@ def tls_options(settings: Settings) -> dict[str, Any]:
 
 def main() -> None:
     """Serve with the settings of the environment. A PenstockError logs one line and sets the exit code."""
-    configure_logging()
+    configure_logging(component="broker")
     try:
         settings = load_settings()
-        configure_logging(settings.log_level)
+        configure_logging(settings.log_level, settings.log_format, "broker")
         if must_wait():
             if settings.workers == 1:  # several workers import the application themselves
                 importlib.import_module(APPLICATION_MODULE)

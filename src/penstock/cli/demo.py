@@ -203,7 +203,7 @@ async def run(address: BrokerAddress) -> None:
 
 def main() -> None:
     settings = load_settings()
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, settings.log_format, "demo")
     asyncio.run(run(BrokerAddress(local_url(settings), "", settings.tls_cert)))
 
 

@@ -58,7 +58,7 @@ def run() -> None:
     from penstock.log_format import configure_logging
 
     settings = _load_settings_for_spark()
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, settings.log_format, "pipeline")
 
     from penstock.pipeline import job  # a second of imports, after the servers have been checked
 

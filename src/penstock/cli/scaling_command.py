@@ -79,7 +79,7 @@ def run_scaler_command(
             "Install it: pip install 'penstock-mq[scaler]'."
         ) from None
     settings = load_settings()
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, settings.log_format, "scaler")
     address = find_broker(settings, url)
     asyncio.run(run_scaler(settings, address.url, address.create_tls_context()))
 

@@ -25,6 +25,7 @@ from penstock.embedded.supervision.platform import build_environment, build_plat
 from penstock.embedded.supervision.state import PlatformState, RunState
 from penstock.embedded.supervision.supervisor import HomeLock, Supervisor, stop_orphans
 from penstock.listen_address import check_listen_address
+from penstock.log_format import FORMAT_VARIABLE
 
 
 def run_platform(settings: Settings, demo: bool, create_database: bool) -> None:
@@ -40,7 +41,7 @@ def run_platform(settings: Settings, demo: bool, create_database: bool) -> None:
     check_servers_to_migrate(settings, *SECRET_URLS, create_database=create_database)
     platform = build_platform(settings, _migrate, demo)
     environment = build_environment(settings)
-    os.environ.update({name: environment[name] for name in ("NO_PROXY", "no_proxy")})
+    os.environ.update({name: environment[name] for name in ("NO_PROXY", "no_proxy", FORMAT_VARIABLE)})
     display = StartupDisplay(console, platform.url, platform.components, settings.authentication)
     supervisor = Supervisor(
         settings.home,

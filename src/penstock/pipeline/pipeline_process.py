@@ -19,10 +19,10 @@ logger = logging.getLogger("penstock.pipeline")
 
 def main() -> None:
     """Run with the settings of the environment. A PenstockError logs one line and sets the exit code."""
-    configure_logging()
+    configure_logging(component="pipeline")
     try:
         settings = load_settings()
-        configure_logging(settings.log_level)
+        configure_logging(settings.log_level, settings.log_format, "pipeline")
         run(settings)
     except PenstockError as error:
         logger.critical(error.detail)

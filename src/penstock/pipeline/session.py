@@ -13,6 +13,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from penstock.errors import ComponentFailed
+from penstock.log_format import JSON, selected_format
 from penstock.pipeline.fork_server import ForkServer
 from penstock.pipeline.source.redis_streams import StreamsSource
 from penstock.pipeline.worker_launcher import write_launcher
@@ -73,7 +74,8 @@ def build_session(
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if os.environ.get("LC_ALL") in ("C", "POSIX"):  # Java could not open a path with letters outside of ASCII
         os.environ["LC_ALL"] = "C.UTF-8"
-    log_config = Path(str(resources.files("penstock.pipeline").joinpath("log4j2.properties"))).as_uri()
+    log_file = "log4j2-json.properties" if selected_format() == JSON else "log4j2.properties"
+    log_config = Path(str(resources.files("penstock.pipeline").joinpath(log_file))).as_uri()
     options = (*JVM_OPTIONS, f"-Dlog4j2.configurationFile={log_config}", f"-Djava.io.tmpdir={scratch}")
     settings = {
         "spark.master": master,

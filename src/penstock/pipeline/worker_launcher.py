@@ -74,7 +74,7 @@ def main() -> None:
     with connect_to_spark() as stream:
         from penstock.log_format import configure_logging
 
-        configure_logging(os.environ.get("PENSTOCK_LOG_LEVEL", "info"))
+        configure_logging(os.environ.get("PENSTOCK_LOG_LEVEL", "info"), component="pipeline")
         from pyspark.sql.streaming import python_streaming_source_runner
 
         python_streaming_source_runner.main(stream, stream)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Coroutine
+from contextvars import copy_context
 from functools import lru_cache
 from weakref import WeakKeyDictionary
 
@@ -33,6 +34,7 @@ from penstock.api.http.head_cache import RequestHeadCache
 from penstock.api.http.origin_check import OriginCheck
 from penstock.api.http.read_only_console import check_console_access
 from penstock.api.http.reply import Handler, PendingRequest
+from penstock.api.http.request_ids import read_request_ids
 from penstock.api.http.response import HotResponse
 from penstock.api.http.strict_protocol import CLOSE_HEADER, StrictHttpProtocol, head_and_body
 from penstock.api.routes.push_pop import PopHandler
@@ -40,6 +42,7 @@ from penstock.api.routes.run_queue_tasks import DequeueHandler
 from penstock.api.services import Services
 from penstock.caller import Caller
 from penstock.errors import Overloaded, PenstockError, QuotaExceeded, TooManyConnections
+from penstock.log_format import RequestIds, request_ids
 
 _JSON_HEADERS = b"content-type: application/json\r\ncontent-length: %d\r\n"
 RETURNS_LEASES = (PopHandler, DequeueHandler)
@@ -61,6 +64,7 @@ class FastRequestCycle:
         "keep_alive",
         "pending_request",
         "protocol",
+        "request_ids",
         "response_complete",
         "task",
     )
@@ -76,6 +80,7 @@ class FastRequestCycle:
         self.response_complete = False
         self.task: asyncio.Task[None] | None = None
         self.pending_request: PendingRequest | None = None
+        self.request_ids: RequestIds | None = None
 
     def receive_body(self, body: bytes) -> None:
         if not self.body:
@@ -178,6 +183,8 @@ class FastRequestCycle:
         if quotas is not None and quotas.limits_bytes:
             quotas.add_bytes(len(body))
         end = b"\r\n" if self.keep_alive else CLOSE_HEADER + b"\r\n"
+        if self.request_ids is not None:
+            end = b"x-request-id: %s\r\n%s" % (self.request_ids.request_id.encode(), end)
         protocol.transport.write(b"".join((head, end, body)))
         if not self.keep_alive:
             protocol.transport.close()
@@ -190,7 +197,13 @@ class FastRequestCycle:
             self.keep_alive = False
         if isinstance(error, PenstockError):
             return head_and_body(problems.from_penstock_error(error))
-        return head_and_body(problems.from_unexpected_error(error, self.protocol.url.decode("latin-1")))
+        ambient_ids = request_ids.set(self.request_ids)  # a batch calls this in a context of its own
+        try:
+            response = problems.from_unexpected_error(error, self.protocol.url.decode("latin-1"))
+        finally:
+            request_ids.reset(ambient_ids)
+        del response.headers["X-Request-Id"]  # `_send` adds it
+        return head_and_body(response)
 
 
 _head_caches: WeakKeyDictionary[FastAPI, RequestHeadCache] = WeakKeyDictionary()
@@ -247,6 +260,7 @@ class FastHttpProtocol(StrictHttpProtocol):
         if (
             is_one_request
             and isinstance(parsed_cycle, FastRequestCycle)
+            and parsed_cycle.request_ids is None
             and is_cacheable(self.url, parsed_cycle.handler)
         ):
             self._head_cache.add(
@@ -275,10 +289,14 @@ class FastHttpProtocol(StrictHttpProtocol):
 
     def finish_request(self) -> None:
         cycle: object = self.cycle
-        if isinstance(cycle, FastRequestCycle):
+        if not isinstance(cycle, FastRequestCycle):
+            super().finish_request()
+        elif cycle.request_ids is None:
             cycle.run()
         else:
-            super().finish_request()
+            context = copy_context()
+            context.run(request_ids.set, cycle.request_ids)
+            context.run(cycle.run)
 
     def on_response_complete(self) -> None:
         if self.pipeline:
@@ -341,7 +359,11 @@ class FastHttpProtocol(StrictHttpProtocol):
                 self.services.quotas.attach(caller)
         except PenstockError:
             return None  # the application reports the error
-        return FastRequestCycle(self, route.handler, caller) if self._is_plain(method == b"POST") else None
+        if not self._is_plain(method == b"POST"):
+            return None
+        cycle = FastRequestCycle(self, route.handler, caller)
+        cycle.request_ids = read_request_ids(self._header_fields)
+        return cycle
 
     def _hot_route(self, method: bytes) -> HotRoute | None:
         if method == b"POST":

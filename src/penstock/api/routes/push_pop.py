@@ -7,6 +7,7 @@ routes of the framework, which await their reply.
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -49,6 +50,7 @@ from penstock.errors import (
     Unauthorized,
     WrongState,
 )
+from penstock.log_format import request_ids
 from penstock.model import DEFAULT_PARTITION, QUEUE_MODE
 
 MAX_WAIT_MS = 300_000
@@ -106,6 +108,9 @@ def push(services: Services, caller: Caller, raw: bytes, reply: Reply) -> Awaita
     request = _read_push(services.broker.pushes, raw)
     if not request.messages:
         return completed(request.response([]))
+    ids = request_ids.get()
+    if ids is not None and ids.trace_id is not None:
+        _set_trace_id(request.messages, uuid.UUID(ids.trace_id))
     if caller.queues is not None:
         check_message_queues(caller, request.messages)
     if caller.quotas is not None and caller.quotas.limits_storage:
@@ -115,6 +120,13 @@ def push(services: Services, caller: Caller, raw: bytes, reply: Reply) -> Awaita
         caller.environment, request.messages, reply, decision, caller.quotas
     )
     return None if request.pending_push.is_queued else request.resume()
+
+
+def _set_trace_id(messages: Iterable[NewMessage], trace_id: uuid.UUID) -> None:
+    """Give messages without a trace id that of their request."""
+    for message in messages:
+        if message.trace_id is None:
+            message.trace_id = trace_id
 
 
 def check_message_queues(caller: Caller, messages: Iterable[NewMessage]) -> None:

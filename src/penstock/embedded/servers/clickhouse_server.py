@@ -363,7 +363,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--password-file", type=Path)
     options = parser.parse_args()
-    configure_logging()
+    configure_logging(component="clickhouse")
     try:
         ClickHouseRequestHandler.engine = ChdbEngine(options.path)
         server = ClickHouseHttpServer(("127.0.0.1", options.port), ClickHouseRequestHandler)

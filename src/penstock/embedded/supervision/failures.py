@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import platform
 import re
@@ -82,9 +83,23 @@ def last_line(output: str) -> str:
 
     Python draws a frame around an exception group; that is removed too.
     """
-    lines = [re.sub(LINE_START, "", line.strip()).removeprefix("| ") for line in output.splitlines()]
+    lines = [
+        re.sub(LINE_START, "", _message(line.strip())).removeprefix("| ") for line in output.splitlines()
+    ]
     lines = [line for line in lines if any(map(str.isalnum, line))]
     return lines[-1][:MAX_LINE_LENGTH] if lines else ""
+
+
+def _message(line: str) -> str:
+    """Return the message of a log line in JSON; another line as it is."""
+    if not line.startswith('{"time": '):
+        return line
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        return line  # the output was cut within the line
+    last_cause = str(fields.get("exception", "")).strip().splitlines()[-1:]
+    return last_cause[0] if last_cause else str(fields.get("message", line))
 
 
 def explain_os_error(operation: str, error: OSError, path: Path) -> str:

@@ -22,6 +22,7 @@ import psutil
 from penstock.config import PREFIX
 from penstock.embedded.supervision.process_identity import ProcessIdentity, identify
 from penstock.errors import ComponentFailed
+from penstock.log_format import FORMAT_VARIABLE
 from penstock.start_gate import GATE_VARIABLE
 
 MARK_VARIABLE = "SUPERVISED_BY_PENSTOCK"
@@ -110,7 +111,11 @@ def spawn(command: Command, log: Path, mark: str) -> Child:
             if os.getppid() != parent_pid:
                 os._exit(125)
 
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(PREFIX) or name == FORMAT_VARIABLE
+    }
     gate = {GATE_VARIABLE: "1"} if command.waits else {}
     with log.open("ab") as output:
         log_offset = output.tell()

@@ -14,6 +14,7 @@ from penstock.embedded.supervision.failures import (
     explain_exit,
     explain_missing_package,
     explain_os_error,
+    last_line,
 )
 from penstock.log_format import format_line
 
@@ -83,3 +84,10 @@ def test_a_missing_server_names_the_package_and_the_setting() -> None:
 def test_the_last_line_is_shown_without_its_time_and_level() -> None:
     line = format_line(logging.CRITICAL, "penstock.api.server", "No journal in /data.")
     assert explain_exit("broker", 2, line) == "broker exited with code 2: No journal in /data."
+
+
+def test_the_last_line_in_json_is_shown_as_its_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_LOG_FORMAT", "json")
+    line = format_line(logging.CRITICAL, "penstock.api.server", "No journal in /data.")
+    assert last_line(f"noise\n{line}") == "No journal in /data."
+    assert last_line(line[:-10]) == line[:-10]
