@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import grpc
 import httpx
@@ -31,7 +31,7 @@ _STATUS = {
     429: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 
-Context = grpc.aio.ServicerContext[Any, Any]
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class ExternalScaler:
@@ -124,7 +124,7 @@ async def _abort(context: Context, status: grpc.StatusCode, text: str) -> NoRetu
 
 
 def _serialize(message: Message) -> bytes:
-    return message.SerializeToString()
+    return bytes(message.SerializeToString())
 
 
 def _unary(method: Any, request_type: Any) -> grpc.RpcMethodHandler[Any, Any]:

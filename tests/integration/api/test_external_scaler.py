@@ -23,7 +23,7 @@ from tests.integration.api.http.raw_connections import RunningServer
 
 server = shared_app.server
 
-RESPONSES = {
+RESPONSES: dict[str, Any] = {
     "IsActive": messages.IsActiveResponse,
     "GetMetricSpec": messages.GetMetricSpecResponse,
     "GetMetrics": messages.GetMetricsResponse,

@@ -60,6 +60,7 @@ class ServiceRates:
         return rate
 
     async def _read(self, scope: Scope, queue: str, group: str, last: MeasuredRate | None) -> MeasuredRate:
+        last_measured = None if last is None else last.service_time
         counted_until_s = await self._read_watermark()
         end_s = int(self._clock() if counted_until_s is None else min(counted_until_s, self._clock()))
         try:
@@ -73,8 +74,8 @@ class ServiceRates:
             problem = error.detail
         else:
             # A rate of longer ago is better than none: how long work takes changes slowly.
-            return MeasuredRate(measured or (last and last.service_time), counted_until_s)
-        return MeasuredRate(last.service_time if last else None, counted_until_s, problem)
+            return MeasuredRate(measured or last_measured, counted_until_s)
+        return MeasuredRate(last_measured, counted_until_s, problem)
 
     async def _read_watermark(self) -> float | None:
         try:

@@ -23,8 +23,16 @@ def compute(
     return compute_wanted_workers(work, target, rate, is_rate_known=is_rate_known)
 
 
-def work_of(backlog: int, running: int = 0, **values: int) -> QueueWork:
-    return QueueWork(backlog=backlog, running=running, busy_workers=running, **values)
+def work_of(
+    backlog: int, running: int = 0, *, concurrency: int | None = None, partitions: int | None = None
+) -> QueueWork:
+    return QueueWork(
+        backlog=backlog,
+        running=running,
+        busy_workers=running,
+        concurrency=concurrency,
+        partitions=partitions,
+    )
 
 
 @pytest.mark.parametrize(
