@@ -52,17 +52,20 @@ class RequestIdMiddleware:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        ids = read_request_ids(dict(scope["headers"])) or RequestIds(create_request_id())
-        # Not reset: the handler of unexpected errors runs outside of this middleware, in the same task.
-        request_ids.set(ids)
-        header = (REQUEST_ID, ids.request_id.encode())
+        if scope["type"] == "http":
+            ids = read_request_ids(dict(scope["headers"])) or RequestIds(create_request_id())
+            # Not reset: the handler of unexpected errors runs outside of this middleware, in the same task.
+            request_ids.set(ids)
+            send = _send_with_id(send, ids.request_id)
+        await self._app(scope, receive, send)
 
-        async def send_with_id(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], header]
-            await send(message)
 
-        await self._app(scope, receive, send_with_id)
+def _send_with_id(send: Send, request_id: str) -> Send:
+    header = (REQUEST_ID, request_id.encode())
+
+    async def send_with_id(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], header]
+        await send(message)
+
+    return send_with_id
