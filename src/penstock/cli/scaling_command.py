@@ -110,6 +110,6 @@ def _rate_text(rate: dict[str, Any]) -> str:
     if rate["perWorker"] is None:
         return "unknown"
     text = f"{rate['perWorker']:g} per second and worker, {rate['source']}"
-    if rate["source"] == "given":
+    if rate["source"] == "parameter":
         return text
     return f"{text}: {rate['finished']:,} finished in {format_duration(rate['windowSeconds'])}"

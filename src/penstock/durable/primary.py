@@ -3,8 +3,8 @@
 A URL may name several hosts: `postgresql://user:password@db1:5432,db2:5432/penstock`. Every connection
 needs a server that takes writes, whatever `target_session_attrs` says: the broker writes on all of them.
 
-A standby that is promoted starts a new timeline. Once this process has seen it, a server on an older one is
-the former primary, which somebody started again without making it a standby: writes there would be lost.
+A standby that is promoted starts a new timeline. Once this process has used it, a server on an older one is
+the former primary, which was started again without becoming a standby: writes there would be lost.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class ExternalScaler:
         )
 
     async def is_active(self, request: messages.ScaledObjectRef, context: Context) -> Message:
-        """Say whether the queue needs a worker, also while nobody knows how many."""
+        """Say whether the queue needs a worker, also while their number is unknown."""
         scaling = await self._read_scaling(request.scalerMetadata, context)
         return messages.IsActiveResponse(result=_is_active(scaling))
 

@@ -1,4 +1,4 @@
-"""Run the external scaler on a port until the process is told to end."""
+"""Run the external scaler on a port until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
-from uuid import uuid4
 
 import pytest
 
 from penstock.definitions import QUEUE
 from penstock.pipeline.archive.event_archive import Archive
-from penstock.warehouse.clickhouse_client import Warehouse, connect
-from penstock.warehouse.schema_migrations import migrate
+from penstock.warehouse.clickhouse_client import Warehouse
 from tests.chaos.pipeline.kill_metrics import set_aside
 from tests.chaos.pipeline.killable import KillableJob
 from tests.chaos.pipeline.rounds import TIMEOUT_S, Rounds
@@ -26,17 +23,6 @@ EVENTS = 500
 def s3() -> Iterator[dict[str, str]]:
     with running_s3_server() as variables:
         yield variables
-
-
-@pytest.fixture
-def warehouse(clickhouse_url: str) -> Iterator[Warehouse]:
-    database = f"hosts_{uuid4().hex[:12]}"
-    url = urlunsplit(urlsplit(clickhouse_url)._replace(path=f"/{database}"))
-    migrate(url)
-    connected = connect(url)
-    yield connected
-    connected.command(f"DROP DATABASE {database}")
-    connected.close()
 
 
 def host(home: Path, variables: Mapping[str, str]) -> KillableJob:

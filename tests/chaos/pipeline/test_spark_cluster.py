@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import pyspark
@@ -17,8 +16,7 @@ from penstock.definitions import QUEUE
 from penstock.embedded.servers.ports import LOOPBACK, any_free_port
 from penstock.embedded.supervision.process import Child, Command, process_mark, spawn, stop
 from penstock.pipeline.source.planning import SMALL_BATCH_ENTRIES
-from penstock.warehouse.clickhouse_client import Warehouse, connect
-from penstock.warehouse.schema_migrations import migrate
+from penstock.warehouse.clickhouse_client import Warehouse
 from tests.chaos.pipeline.kill_metrics import set_aside
 from tests.chaos.pipeline.killable import KillableJob
 from tests.chaos.pipeline.rounds import TIMEOUT_S, Rounds
@@ -82,17 +80,6 @@ class Cluster:
 def cluster(java_home: str, tmp_path: Path) -> Iterator[Cluster]:
     with ExitStack() as stack:
         yield Cluster(tmp_path, java_home, stack)
-
-
-@pytest.fixture
-def warehouse(clickhouse_url: str) -> Iterator[Warehouse]:
-    database = f"cluster_{uuid4().hex[:12]}"
-    url = urlunsplit(urlsplit(clickhouse_url)._replace(path=f"/{database}"))
-    migrate(url)
-    connected = connect(url)
-    yield connected
-    connected.command(f"DROP DATABASE {database}")
-    connected.close()
 
 
 @pytest.mark.timeout(900)

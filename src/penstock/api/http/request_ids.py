@@ -34,11 +34,11 @@ def read_trace_id(fields: Mapping[bytes, bytes]) -> str | None:
 
 def read_request_ids(fields: Mapping[bytes, bytes]) -> RequestIds | None:
     """Return the ids that a request brings; None if it brings none. A trace without an id gets one."""
-    given = fields.get(REQUEST_ID)
+    sent_id = fields.get(REQUEST_ID)
     trace_id = read_trace_id(fields)
-    if given is not None and _REQUEST_ID.fullmatch(given):
-        return RequestIds(given.decode(), trace_id)
-    return RequestIds(create_request_id(), trace_id) if given is not None or trace_id is not None else None
+    if sent_id is not None and _REQUEST_ID.fullmatch(sent_id):
+        return RequestIds(sent_id.decode(), trace_id)
+    return RequestIds(create_request_id(), trace_id) if sent_id is not None or trace_id is not None else None
 
 
 def create_request_id() -> str:

@@ -107,15 +107,23 @@ def _expected_wait_s(scaled: ScaledQueue, rate: float | None) -> float | None:
     return round(scaled.work.backlog / (rate * scaled.work.busy_workers), 3)
 
 
-def _rate_to_dict(rate: float | None, given: float | None, measured: MeasuredRate) -> dict[str, object]:
+def _rate_to_dict(rate: float | None, worker_rate: float | None, measured: MeasuredRate) -> dict[str, object]:
     times = measured.service_time
     until_s, now_s = measured.counted_until_s, system_clock()
     return {
         "perWorker": None if rate is None else round(rate, 4),
-        "source": "given" if given else "measured" if times else "none" if measured.is_known else "unknown",
+        "source": _rate_source(worker_rate, measured),
         "finished": times.finished if times else 0,
         "windowSeconds": times.window_s if times else None,
         "measuredUntil": iso(to_utc(times.end_s)) if times else None,
         "metricsLagSeconds": None if until_s is None else round(max(0.0, now_s - until_s), 1),
         "problem": measured.problem,
     }
+
+
+def _rate_source(worker_rate: float | None, measured: MeasuredRate) -> str:
+    if worker_rate:
+        return "parameter"
+    if measured.service_time:
+        return "measured"
+    return "none" if measured.is_known else "unknown"

@@ -55,7 +55,7 @@ def journal_directory(settings: Settings) -> Path:
     """Return the directory that all broker processes of this machine use for this database.
 
     Each database has its own, so that no push is replayed into another one. The embedded database always has
-    the same, whatever port it listens on, so that its journal is found after a restart. Of a URL with several
+    the same, whatever port it listens on, so that a restart finds its journal. Of a URL with several
     hosts the first one counts, so that adding a standby keeps the journal.
     """
     if settings.journal_dir:

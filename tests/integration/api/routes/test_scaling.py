@@ -88,8 +88,9 @@ async def test_a_durable_queue_is_scaled_by_group_up_to_its_partitions(
     unmeasured = await scaling(client, queue, group="billing", waitTarget=20)
     assert (unmeasured["basis"], unmeasured["rate"]["source"]) == ("busy_workers", "none")
     assert (unmeasured["busyWorkers"], unmeasured["wantedWorkers"]) == (1, 2)
-    given = await scaling(client, queue, group="billing", waitTarget=20, workerRate=2)
-    assert (given["running"], given["backlog"], given["wantedWorkers"]) == (5, 95, 3)
+    answer = await scaling(client, queue, group="billing", waitTarget=20, workerRate=2)
+    assert (answer["running"], answer["backlog"], answer["wantedWorkers"]) == (5, 95, 3)
+    assert answer["rate"]["source"] == "parameter"
     hurried = await scaling(client, queue, group="billing", waitTarget=1, workerRate=1)
     assert (hurried["wantedWorkers"], hurried["limitedBy"]) == (4, "partitions")
     assert (await scaling(client, queue))["group"] == QUEUE_MODE
