@@ -34,6 +34,7 @@ WITHOUT_JSON = {
     "alerts run": "runs until Ctrl-C",
     "logs": "prints the lines of a log file",
     "pipeline run": "runs until Ctrl-C; `penstock pipeline status --json` has its state",
+    "scaler": "runs until Ctrl-C",
     "serve": "runs until Ctrl-C",
     "up": "runs until Ctrl-C; `penstock status --json` has the state",
 }

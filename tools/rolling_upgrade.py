@@ -24,7 +24,7 @@ def build_wheel(revision: str, directory: Path) -> Path:
     subprocess.run(command, cwd=ROOT, check=True)
     source = directory / "source"
     with tarfile.open(archive) as files:
-        files.extractall(source, filter="data")
+        files.extractall(source)
     options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", str(directory)]
     subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(source)], check=True)
     [wheel] = directory.glob("*.whl")

@@ -7,6 +7,7 @@ and the service that they watch. `rediss+cluster` and `rediss+sentinel` are the 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -37,11 +38,14 @@ class RedisAddress:
 @lru_cache(64)
 def parse_redis_url(url: str) -> RedisAddress:
     """Return the parts of a URL. Raises ValueError, whose text says what is wrong and shows no secret."""
-    parts = urlsplit(url)
-    if parts.scheme not in CLUSTER_SCHEMES + SENTINEL_SCHEMES:
+    full_scheme, _, rest = url.partition("://")
+    if full_scheme not in CLUSTER_SCHEMES + SENTINEL_SCHEMES:
         return RedisAddress(url)
-    scheme, _, kind = parts.scheme.partition("+")
-    user, at, hosts = parts.netloc.rpartition("@")
+    # Python's parser refuses several hosts if one of them is an IPv6 address.
+    netloc = re.split("[/?#]", rest, maxsplit=1)[0]
+    parts = urlsplit("/" + rest.removeprefix(netloc).removeprefix("/"))
+    scheme, _, kind = full_scheme.partition("+")
+    user, at, hosts = netloc.rpartition("@")
     default_port = DEFAULT_PORT if kind == "cluster" else DEFAULT_SENTINEL_PORT
     nodes = tuple(_parse_node(host, default_port) for host in hosts.split(","))
     service, _, database = parts.path.strip("/").partition("/")

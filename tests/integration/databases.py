@@ -51,9 +51,10 @@ async def cloned_database(administrator: asyncpg.Connection, url: str, template:
 
 
 async def create_template(url: str) -> str:
-    """Create a migrated database to clone; return its name."""
+    """Create a migrated database to clone, unless the server has it; return its name."""
     async with administering(url) as administrator:
-        await administrator.execute("CREATE DATABASE penstock_template")
+        if not await administrator.fetchval("SELECT 1 FROM pg_database WHERE datname = 'penstock_template'"):
+            await administrator.execute("CREATE DATABASE penstock_template")
     async with migrations.migration_lock(database_url(url, "penstock_template")) as connection:
         await migrations.apply(connection)
     return "penstock_template"

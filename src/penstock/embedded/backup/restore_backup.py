@@ -7,6 +7,7 @@ import shutil
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from penstock.embedded.backup.backup_archive import (
     BackupRefused,
@@ -25,6 +26,9 @@ BASE, WAL = "postgres/base.tar", "postgres/pg_wal.tar"
 AOF_BASE = "appendonly.aof.1.base.rdb"
 AOF_MANIFEST = f"file {AOF_BASE} seq 1 type b\n"
 """Valkey ignores a snapshot next to its append-only files, so the snapshot becomes the first of them."""
+
+EXTRACTION: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+"""Python before 3.11.4 has no filters."""
 
 
 def restore_backup(home: Path, path: Path, report: ReportProgress) -> Manifest:
@@ -68,7 +72,7 @@ def _restore_files(
     layout.data.mkdir(mode=0o700, parents=True)
     for name, target in ((BASE, layout.data), (WAL, layout.data / "pg_wal")):
         with archive.open(name) as member, tarfile.open(fileobj=member, mode="r|") as content:
-            content.extractall(target, filter="data")
+            content.extractall(target, **EXTRACTION)
     if layout.account:
         if layout.data.parent != home:
             open_to_all(layout.data.parent, layout.data.parent.parent)
