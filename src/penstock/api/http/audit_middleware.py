@@ -2,19 +2,18 @@
 
 Recorded are all calls that change something and are no data operations: routes with an unsafe method that
 require operate, configure or admin, and logins. A route gets this by its declaration. Denied calls are
-recorded as well. The response carries the id of the request, which is in the entry.
+recorded as well. The entry has the id of the request, which the response carries.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 import uuid
 from collections.abc import Mapping, Sequence
 
 import msgspec
 from fastapi.routing import APIRoute
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -27,9 +26,8 @@ from penstock.api.http.client_address import client_address
 from penstock.api.http.parameters import query_names
 from penstock.caller import AccessScope, Caller
 from penstock.errors import UnknownEnvironment
-from penstock.ids import new_id_text
+from penstock.log_format import request_ids
 
-REQUEST_ID_HEADER = "X-Request-Id"
 AUDITED_ACCESS = AccessScope.OPERATE | AccessScope.CONFIGURE | AccessScope.ADMIN
 LOGIN_ROUTES = frozenset(
     {("POST", "/api/v1/session"), ("DELETE", "/api/v1/session"), ("GET", "/auth/callback")}
@@ -41,7 +39,6 @@ MAX_VALUE_LENGTH = 255
 MAX_CHANGE_BYTES = 64 * 1024
 """JSON of a state before or after a call that an entry keeps."""
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-_REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 
 
 def audited_calls(access: Mapping[tuple[str, str], AccessScope]) -> frozenset[tuple[str, str]]:
@@ -96,13 +93,12 @@ class AuditMiddleware:
 
 
 class _AuditedResponse:
-    """Passes on the response of a call. If the call is recorded, it adds the id of the request."""
+    """Passes on the response of a call. If the call is recorded, a problem gets the id of the request."""
 
     def __init__(self, middleware: AuditMiddleware, scope: Scope, send: Send) -> None:
         self._middleware = middleware
         self._scope = scope
         self._send = send
-        self._request_id = ""
         self._problem_start: Message | None = None
         self.has_started = False
 
@@ -113,7 +109,7 @@ class _AuditedResponse:
         elif self._problem_start is not None:
             start, self._problem_start = self._problem_start, None
             problem = msgspec.json.decode(message["body"], type=dict[str, object])
-            body = msgspec.json.encode({**problem, "requestId": self._request_id})
+            body = msgspec.json.encode({**problem, "requestId": _request_id()})
             MutableHeaders(scope=start)["Content-Length"] = str(len(body))
             await self._send(start)
             await self._send({**message, "body": body})
@@ -124,7 +120,7 @@ class _AuditedResponse:
         """Log a call that was cancelled because the broker stops. It may have changed something."""
         call = self._middleware.find_call(self._scope)
         if call is not None and not self.has_started:
-            entry = _to_entry(self._scope, *call, INTERRUPTED_STATUS, _request_id(self._scope))
+            entry = _to_entry(self._scope, *call, INTERRUPTED_STATUS)
             _audit_log(self._scope).log_entry(entry, "the broker stops during the call")
 
     async def _start(self, message: Message) -> None:
@@ -132,12 +128,8 @@ class _AuditedResponse:
         if call is None:
             await self._send(message)
             return
-        self._request_id = _request_id(self._scope)
-        entry = _to_entry(self._scope, *call, message["status"], self._request_id)
-        await _audit_log(self._scope).record(entry)
-        headers = MutableHeaders(scope=message)
-        headers[REQUEST_ID_HEADER] = self._request_id
-        if headers.get("Content-Type") == problems.MEDIA_TYPE:
+        await _audit_log(self._scope).record(_to_entry(self._scope, *call, message["status"]))
+        if MutableHeaders(scope=message).get("Content-Type") == problems.MEDIA_TYPE:
             self._problem_start = message
         else:
             await self._send(message)
@@ -148,15 +140,14 @@ def _audit_log(scope: Scope) -> AuditLog:
     return audit_log
 
 
-def _request_id(scope: Scope) -> str:
-    """Return the id that the client gave the request, if it is one, or a new id."""
-    client_id = Headers(scope=scope).get(REQUEST_ID_HEADER, "")
-    return clean_text(client_id) if _REQUEST_ID_PATTERN.fullmatch(client_id) else new_id_text()
+def _request_id() -> str:
+    """Return the id that `RequestIdMiddleware` gave the request."""
+    ids = request_ids.get()
+    assert ids is not None
+    return ids.request_id
 
 
-def _to_entry(
-    scope: Scope, route: Route, parameters: Mapping[str, object], status: int, request_id: str
-) -> AuditEntry:
+def _to_entry(scope: Scope, route: Route, parameters: Mapping[str, object], status: int) -> AuditEntry:
     connection = HTTPConnection(scope)
     state: Mapping[str, object] = scope["state"]
     caller = state.get("caller") or state.get("denied_caller")
@@ -183,7 +174,7 @@ def _to_entry(
         denied=is_failed_login or status in DENIED_STATUSES or not may_use_environment,
         before=before,
         after=after,
-        request_id=request_id,
+        request_id=clean_text(_request_id()),
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from penstock.access.token_service import NewToken
-from penstock.api.http.audit_middleware import AUDITED_ACCESS, REQUEST_ID_HEADER
+from penstock.api.http.audit_middleware import AUDITED_ACCESS
 from penstock.caller import ACCESS_SCOPE_NAMES
 from penstock.config import Settings
 from penstock.durable.pool import Database
@@ -27,6 +27,7 @@ from tests.integration.api.broker_tokens import (
 from tests.integration.api.test_declared_access import GUARDED, Operation
 
 CANARY = "canary-4711"
+REQUEST_ID_HEADER = "X-Request-Id"
 AUDITED_SCOPES = {name for flag, name in ACCESS_SCOPE_NAMES.items() if flag in AUDITED_ACCESS}
 AUDITED = [
     operation
