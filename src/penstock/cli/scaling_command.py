@@ -109,7 +109,9 @@ def _duration(seconds: float | None) -> str:
 def _rate_text(rate: dict[str, Any]) -> str:
     if rate["perWorker"] is None:
         return "unknown"
-    text = f"{rate['perWorker']:g} per second and worker, {rate['source']}"
+    text = f"{rate['perWorker']:g} per second and worker"
     if rate["source"] == "parameter":
-        return text
-    return f"{text}: {rate['finished']:,} finished in {format_duration(rate['windowSeconds'])}"
+        return f"{text}, as set with --rate"
+    return (
+        f"{text}, {rate['source']}: {rate['finished']:,} finished in {format_duration(rate['windowSeconds'])}"
+    )

@@ -158,4 +158,4 @@ async def test_scaling_shows_the_workers_that_a_queue_needs(url: str, prefix: st
     document = await run_json(url, "scaling", prefix, "--wait-target", "5", "--rate", "1", "--max", "3")
     assert (document["wantedWorkers"], document["limitedBy"], document["backlog"]) == (3, "max_workers", 20)
     text = (await run(url, "scaling", prefix, "--rate", "1")).stdout
-    assert "1 per second and worker, given" in text
+    assert "1 per second and worker, as set with --rate" in text
