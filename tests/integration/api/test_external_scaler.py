@@ -54,7 +54,8 @@ class Keda:
 
 @pytest.fixture(scope="module")
 def shared_settings(shared_settings: Settings) -> Settings:
-    return shared_settings.model_copy(update={"authentication": "required", "scaler_port": 0})
+    changes = {"authentication": "required", "scaler_port": 0, "clickhouse_url": "http://127.0.0.1:1"}
+    return shared_settings.model_copy(update=changes)
 
 
 @pytest_asyncio.fixture
@@ -131,7 +132,7 @@ async def test_refusals_of_the_broker_become_statuses(keda: Keda, broker: Guarde
 async def test_an_unknown_number_is_an_error_although_the_queue_is_active(
     shared_settings: Settings, broker: GuardedBroker, keda: Keda, queue: str
 ) -> None:
-    """The settings name no ClickHouse, so that the rate of a worker is unknown."""
+    """The settings name a ClickHouse that is away, so that the rate of a worker is unknown."""
     await enqueue(broker, queue, 3)
     reference = trigger(queue, tokenFromEnv=await broker.secret(ALL_SCOPES))
     assert (await keda.call("IsActive", reference)).result
