@@ -240,6 +240,18 @@ async def test_a_search_returns_what_a_filter_over_all_messages_returns(
     assert progress.examined <= progress.total
 
 
+async def test_the_bounds_are_the_times_of_the_messages_to_the_microsecond(queue: QueueUnderTest) -> None:
+    group = await queue.group()
+    await log.push(queue.database, [await queue.segment([payload_of(1)], "a", [None])])
+    [message] = await read_all(queue)
+    start, end = (
+        SearchFilter({group.queue_id: group.group_id}, start=bounds[0], end=bounds[1])
+        for bounds in ((message.created_at, None), (None, message.created_at))
+    )
+    assert len((await run_search(queue, start, SearchLimits(), 5))[0]) == 1, "pushed at or after its own time"
+    assert (await run_search(queue, end, SearchLimits(), 5))[0] == [], "not pushed before its own time"
+
+
 async def test_progress_counts_every_message_once(searched: SearchedQueue) -> None:
     search = SearchFilter(searched.group_ids, texts=payload_texts("absent"))
     results, progress = await run_search(searched.queue, search, SearchLimits(step_s=0, messages=7), 5)

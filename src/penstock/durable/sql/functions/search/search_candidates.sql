@@ -1,7 +1,7 @@
 -- search_candidates_v1: the offsets that a search has to read, for up to p_partitions partitions from id p_from.
 -- p_status is the state for the queue's group in p_group_ids, as in messages_v1; `completed` includes dead messages.
 -- p_start and p_end bound the push time; p_key is the md5 of a transaction id that a client chose.
--- Cost: follows the partitions: states and times are arithmetic on offsets, and no message is read.
+-- Cost: follows the partitions: states are arithmetic on offsets, times are found by the index, and no payload is read.
 CREATE OR REPLACE FUNCTION search_candidates_v1(
     p_queue_ids bigint[], p_group_ids bigint[], p_partition_id bigint, p_status text, p_start timestamptz,
     p_end timestamptz, p_key uuid, p_from bigint, p_partitions int
@@ -13,7 +13,7 @@ LANGUAGE sql STABLE AS $$
         WHERE t.id >= p_from AND t.id = coalesce(p_partition_id, t.id)
         ORDER BY t.id LIMIT p_partitions
     ), states AS (
-        SELECT t.id, t.group_id, t.pushed_at,
+        SELECT t.id, t.group_id, t.next_offset - 1 AS last_offset,
                int8multirange(int8range(t.low_offset, t.next_offset)) - deleted_offsets_v1(t.id, t.low_offset) AS kept,
                coalesce(int8multirange(int8range(NULL, p.cursor)) + p.finished, '{}') AS finished,
                CASE WHEN p.lease_id IS NOT NULL AND p.lease_expires_at > clock_timestamp()
@@ -29,9 +29,9 @@ LANGUAGE sql STABLE AS $$
                              WHERE d.partition_id = s.id AND d.group_id = s.group_id), '{}')
                          ELSE s.kept END
            * CASE WHEN p_start IS NULL THEN '{(,)}'
-                  WHEN s.pushed_at < p_start THEN '{}'
+                  WHEN message_created_at_v1(s.id, s.last_offset) < p_start THEN '{}'
                   ELSE int8multirange(int8range(offset_at_time_v1(s.id, p_start), NULL)) END
-           * CASE WHEN p_end IS NULL OR s.pushed_at < p_end THEN '{(,)}'
+           * CASE WHEN p_end IS NULL OR message_created_at_v1(s.id, s.last_offset) < p_end THEN '{(,)}'
                   ELSE int8multirange(int8range(NULL, offset_at_time_v1(s.id, p_end))) END
            * CASE WHEN p_key IS NULL THEN '{(,)}'
                   ELSE coalesce((SELECT range_agg(int8range(m.message_offset, m.message_offset + 1))
