@@ -8,11 +8,11 @@ would cost each of them time and bytes.
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Mapping
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from penstock.ids import new_id_text
 from penstock.log_format import RequestIds, request_ids
 
 REQUEST_ID = b"x-request-id"
@@ -38,11 +38,7 @@ def read_request_ids(fields: Mapping[bytes, bytes]) -> RequestIds | None:
     trace_id = read_trace_id(fields)
     if sent_id is not None and _REQUEST_ID.fullmatch(sent_id):
         return RequestIds(sent_id.decode(), trace_id)
-    return RequestIds(create_request_id(), trace_id) if sent_id is not None or trace_id is not None else None
-
-
-def create_request_id() -> str:
-    return secrets.token_hex(8)
+    return RequestIds(new_id_text(), trace_id) if sent_id is not None or trace_id is not None else None
 
 
 class RequestIdMiddleware:
@@ -53,7 +49,7 @@ class RequestIdMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            ids = read_request_ids(dict(scope["headers"])) or RequestIds(create_request_id())
+            ids = read_request_ids(dict(scope["headers"])) or RequestIds(new_id_text())
             # Not reset: the handler of unexpected errors runs outside of this middleware, in the same task.
             request_ids.set(ids)
             send = _send_with_id(send, ids.request_id)
