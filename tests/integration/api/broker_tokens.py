@@ -15,6 +15,7 @@ from penstock.caller import ACCESS_SCOPE_NAMES, LOCAL_CALLER
 from penstock.config import Settings
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE, Scope
+from tests.deadlines import deadline_s
 from tests.integration.api.calls import app_services
 from tests.integration.api.http.raw_connections import RunningServer, run_server
 
@@ -47,7 +48,8 @@ class GuardedBroker:
 
     def client(self, secret: str | None = None, **options: Any) -> httpx.AsyncClient:
         headers = {"Content-Type": "application/json"} | (bearer(secret) if secret else {})
-        return httpx.AsyncClient(base_url=f"http://localhost:{self.server.port}", headers=headers, **options)
+        url = f"http://localhost:{self.server.port}"
+        return httpx.AsyncClient(base_url=url, headers=headers, **{"timeout": deadline_s(10)} | options)
 
 
 async def create_other_environment(database: Database) -> None:

@@ -228,6 +228,7 @@ async def environments(
         await create_environment(database, scope)
         await broker.services.tokens.refresh()
         filled.append(await fill_environment(broker, database, warehouse, scope, marker, number))
+    await broker.services.queue_metrics.stop()  # a flush in progress would emit after the first dump
     yield filled[0], filled[1]
     for environment in filled:
         await environment.client.aclose()

@@ -190,12 +190,16 @@ async def test_an_administrator_changes_no_token_that_may_do_more(
 
 @dataclass(frozen=True)
 class Click:
-    """A click on a button of a page, with the fields and the buttons of the dialog that it opens."""
+    """A click on a button of a page, with the fields and the buttons of the dialog that it opens.
+
+    `leads_to` is the path of the page that the console goes to afterwards.
+    """
 
     page: str
     button: str
     fields: Mapping[str, str] = field(default_factory=dict)
     then: tuple[str, ...] = ()
+    leads_to: str = ""
 
 
 OPERATOR_CLICKS = (
@@ -218,7 +222,7 @@ ADMINISTRATOR_CLICKS = (
     Click("run queue", "Enqueue a task", then=("Enqueue",)),
     Click("message", "Clone and edit", then=("Push",)),
     Click("rules", "Turn off"),
-    Click("rule", "Save"),
+    Click("rule", "Save", leads_to="**/console/alerts?tab=rules"),
     Click("channels", "Delete", then=("Delete",)),
     Click("tokens", "Rotate", then=("Rotate",)),
     Click("environments", "Quotas", then=("Save",)),
@@ -257,6 +261,8 @@ async def test_what_a_role_sees_works(
                 await press(page, click)
             response = await call.value
             assert response.ok, (click, await response.text())
+            if click.leads_to:
+                await page.wait_for_url(click.leads_to)
 
 
 async def press(page: Page, click: Click) -> None:

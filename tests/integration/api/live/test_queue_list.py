@@ -142,7 +142,8 @@ async def test_ten_thousand_queues_are_sorted_and_paged_with_a_constant_number_o
     by_name = await list_queues(client, search="many-", sort="name", order="desc", pageSize=1, page=2)
     assert [queue["name"] for queue in by_name["queues"]] == ["many-09999"]
     listing = [query for query in statements if "queue_list" in query]
-    assert statements == listing, "no other query"
+    background = [query for query in statements if "lease_job_v1" in query]
+    assert len(statements) == len(listing) + len(background), "no other query"
     assert len(listing) <= 10, "snapshots are shared by the 21 requests"
 
 
