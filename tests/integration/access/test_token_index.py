@@ -45,7 +45,7 @@ async def wait_for_end(caller: Caller) -> None:
     async def has_ended() -> bool:
         return not caller.active
 
-    await wait_until_async(has_ended, 2, "the token ends")
+    await wait_until_async(has_ended, 10, "the token ends")
 
 
 async def test_a_revoked_token_ends_on_every_broker(

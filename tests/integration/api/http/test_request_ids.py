@@ -58,7 +58,7 @@ def test_an_id_that_could_forge_log_lines_is_replaced() -> None:
     assert read_request_ids({}) is None
     ids = read_request_ids({b"x-request-id": b'a"\n{'})
     assert ids is not None
-    assert len(ids.request_id) == 16
+    assert UUID(ids.request_id)
 
 
 async def test_responses_carry_the_id_of_their_request(address: str) -> None:
@@ -72,7 +72,7 @@ async def test_responses_carry_the_id_of_their_request(address: str) -> None:
             listed = await client.get("/api/v1/resources/queues", headers=headers)
             assert listed.headers["X-Request-Id"] == f"r-{number}"
         traced = await client.post("/api/v1/push", json=PUSH, headers={"traceparent": TRACE_PARENT})
-        assert len(traced.headers["X-Request-Id"]) == 16
+        assert UUID(traced.headers["X-Request-Id"])
         first, second = [await client.get("/api/v1/resources/queues") for _ in range(2)]
         assert first.headers["X-Request-Id"] != second.headers["X-Request-Id"]
 
