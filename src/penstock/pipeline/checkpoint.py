@@ -46,8 +46,8 @@ STREAMS_KEY = "penstock:pipeline:streams"
 CHECKED_FILES = 2
 """Spark reads the newest two offset files; older ones are history."""
 
-_ENTRY_ID = re.compile(r"\d{1,20}-\d{1,20}( \d{1,20}-\d{1,20})*")
-"""An entry id, followed by the ids that split the range before it."""
+_ENTRY_ID = re.compile(r"\d{1,20}-\d{1,20}( \d{1,20}-\d{1,20})*( inserted-by-task)?")
+"""An entry id, followed by the ids that split the range before it, and by who inserts its rows."""
 
 SPARK_ERROR_PATTERN = re.compile(
     r"ChecksumException|Checksum error|(Incomplete|Malformed) log file|batch \d+ doesn't exist"

@@ -64,7 +64,7 @@ def build_session(
     logging.getLogger("py4j").setLevel(logging.WARNING)
     create_private_directory(scratch)
     master = master or LOCAL_MASTER
-    is_local = master.startswith("local")
+    is_local = is_local_master(master)
     if is_local:
         os.environ["PYSPARK_PYTHON"] = str(write_launcher(scratch.absolute(), fork_server))
         # Spark looks for data sources with the Python of the driver, if one is set.
@@ -120,6 +120,11 @@ def build_session(
     if ui_port:
         log.info("Spark's web UI is at %s", session.sparkContext.uiWebUrl)
     return session
+
+
+def is_local_master(master: str | None) -> bool:
+    """Return whether Spark runs in one process of this machine, and not on a cluster."""
+    return master is not None and master.startswith("local")
 
 
 def register_source(session: SparkSession) -> None:

@@ -61,12 +61,17 @@ class KillableJob:
 
     def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
         self.orders = home / "orders"
-        self.orders.mkdir()
+        self.orders.mkdir(exist_ok=True)
+        self._home = home
         self.log = home / "pipeline.log"
         self._mark = f"{home}#pipeline"
         own_variables = {"PENSTOCK_HOME": str(home), "PYTHONPATH": PYTHON_PATH, MARK_VARIABLE: self._mark}
         self._environment = {**os.environ, **own_variables, **environment}
         self._redis_url = environment["PENSTOCK_REDIS_URL"]
+
+    def with_environment(self, changes: Mapping[str, str]) -> KillableJob:
+        """Return the pipeline of the same home with other settings."""
+        return KillableJob(self._home, {**self._environment, **changes})
 
     def order_kill(self, kill_point: str, victim: str | int) -> None:
         """Kill the victim the next time the pipeline reaches the kill point."""

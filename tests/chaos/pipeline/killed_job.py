@@ -116,10 +116,11 @@ def patch_sink() -> None:
 
 
 class KillableReader(StreamsReader):
-    """A reader with kill points while it reads and after it trims."""
+    """A reader with kill points while it reads, around its inserts, and after it trims."""
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         patch_xrange()
+        patch_task_insert()
         return super().read(partition)
 
     def commit(self, end: Any) -> None:
@@ -138,6 +139,19 @@ def patch_xrange() -> None:
         return reply
 
     setattr(RawConnection, "xrange", xrange_and_die)  # noqa: B010 - replaces a method
+
+
+def patch_task_insert() -> None:
+    insert = Warehouse.insert_once
+    if insert.__name__ != "insert_once" or os.getpid() == DRIVER_PID:
+        return
+
+    def insert_and_die(self: Warehouse, table: str, rows: Any, token: str) -> None:
+        execute_order("before-task-insert")
+        insert(self, table, rows, token)
+        execute_order("after-task-insert")
+
+    setattr(Warehouse, "insert_once", insert_and_die)  # noqa: B010 - replaces a method
 
 
 class KillableSource(StreamsSource):

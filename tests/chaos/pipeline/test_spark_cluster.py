@@ -83,19 +83,24 @@ def cluster(java_home: str, tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.mark.timeout(900)
-def test_totals_are_exact_after_a_worker_was_killed_while_reading(
+def test_totals_are_exact_when_workers_and_drivers_are_killed_between_the_inserts_of_a_batch(
     cluster: Cluster, redis_url: str, warehouse: Warehouse, tmp_path: Path
 ) -> None:
     home = tmp_path / "job"
     home.mkdir()
     servers = {"PENSTOCK_REDIS_URL": redis_url, "PENSTOCK_CLICKHOUSE_URL": warehouse.url}
-    job = KillableJob(home, {**cluster.environment, **servers, "PENSTOCK_TRIGGER_MS": "200"})
-    # More than one task per batch, so that both workers read.
+    settings = {**servers, "PENSTOCK_TRIGGER_MS": "200"}
+    job = KillableJob(home, {**cluster.environment, **settings})
+    # More than one task per batch, so that both workers read and insert.
     rounds = Rounds(2 * SMALL_BATCH_ENTRIES, redis_url, warehouse, (QUEUE,), waits_for_disk=False)
     rounds.emit()
     with job.running(QUEUE):
         rounds.wait_until_counted()
-        job.order_kill("reading", "node")
+        job.order_kill("reading", "task")
+        rounds.emit()
+        rounds.wait_until_counted()
+        assert job.is_executed("reading")
+        job.order_kill("after-task-insert", "node")
         rounds.emit()
         wait_until(
             lambda: any(worker.exit_code is not None for worker in cluster.workers),
@@ -103,9 +108,20 @@ def test_totals_are_exact_after_a_worker_was_killed_while_reading(
             "a worker is killed",
         )
         rounds.wait_until_counted()
+        wait_until(job.has_no_lag, TIMEOUT_S, "the heartbeat says that all is counted")
+    assert [worker.exit_code is None for worker in cluster.workers].count(True) == 1
+    assert rounds.counted() == rounds.expected()
+
+    # One of two ranges is inserted when the driver dies. Other cores, without a cluster, repeat the batch.
+    job.order_kill("after-task-insert", "driver")
+    rounds.emit()
+    assert job.run_until_killed(QUEUE), job.log_tail()
+    assert rounds.counted() != rounds.expected(rounds.count - 1), "a task has inserted"
+    single_machine = job.with_environment({"PENSTOCK_SPARK_MASTER": "local[3]"})
+    with single_machine.running(QUEUE):
+        rounds.wait_until_counted()
         rounds.emit()
         rounds.wait_until_counted()
         wait_until(job.has_no_lag, TIMEOUT_S, "the heartbeat says that all is counted")
-    assert [worker.exit_code is None for worker in cluster.workers].count(True) == 1
     assert rounds.counted() == rounds.expected()
     assert set_aside(warehouse) == []

@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark import TaskContext
 
 from penstock.definitions import MetricDefinition
 from penstock.pipeline.archive.archive_files import ArchiveFiles, NewFile
@@ -32,11 +31,9 @@ from penstock.pipeline.archive.event_archive import (
 )
 from penstock.pipeline.source.rows import Rows
 from penstock.pipeline.source.stream_range import StreamRange
+from penstock.pipeline.task_batch import read_task_batch
 from penstock.streams.positions import parse_entry_id
 from penstock.streams.wire import RejectedEvent
-
-QUERY_ID_PROPERTY, BATCH_ID_PROPERTY = "sql.streaming.queryId", "streaming.sql.batchId"
-"""Local properties that Spark sets for the tasks of a streaming query."""
 
 
 class RangeWriter:
@@ -123,21 +120,10 @@ def archive_range(
     if not root:
         yield None
         return
-    writer = RangeWriter(
-        root, definition, _current_batch_name(), f"{stream_range.shard}-{stream_range.start}"
-    )
+    writer = RangeWriter(root, definition, batch_name(*read_task_batch()), stream_range.name)
     try:
         yield writer
     except BaseException:
         writer.discard()
         raise
     writer.finish()
-
-
-def _current_batch_name() -> str:
-    context = TaskContext.get()
-    query_id = context.getLocalProperty(QUERY_ID_PROPERTY) if context else None
-    batch_id = context.getLocalProperty(BATCH_ID_PROPERTY) if context else None
-    assert query_id, "Only tasks of a streaming query write the archive."
-    assert batch_id, "Only tasks of a streaming query write the archive."
-    return batch_name(query_id, int(batch_id))

@@ -1,10 +1,13 @@
 """Write each batch into ClickHouse exactly once.
 
-Every insert carries a token: the id of the query (which belongs to the checkpoint), the batch, the table and
-the chunk. Spark gives a repeated batch the same id and the same rows. So ClickHouse sees the same tokens and
-drops the chunks that it already has, in every tier. After the inserts, the sink moves the consumer group of
-the streams. If the process ends anywhere in between, the batch is repeated after the restart and no event is
+Every insert carries a token that names the query, the batch, the table and the chunk (see `batch_inserts`).
+Spark gives a repeated batch the same id and the same rows. So ClickHouse sees the same tokens and drops the
+chunks that it already has, in every tier. After the inserts, the sink moves the consumer group of the
+streams. If the process ends anywhere in between, the batch is repeated after the restart and no event is
 counted twice.
+
+On a cluster, the tasks have inserted the points of their ranges before the batch reaches the sink, which then
+inserts only the events that were set aside.
 
 With an archive, the tasks that read the events have archived them before the batch reaches the sink. After a
 restart, the sink removes an unfinished batch from the archive before the batch is read again.
@@ -33,10 +36,12 @@ from redis import Redis
 from penstock.definitions import MetricDefinition
 from penstock.errors import WarehouseUnavailable
 from penstock.pipeline.archive.event_archive import Archive, batch_name
+from penstock.pipeline.batch_inserts import CHUNK_ROWS, InsertedRows, batch_token, divide_rows
 from penstock.pipeline.checkpoint_store import MetricCheckpoint
 from penstock.pipeline.object_files import ObjectStoreUnavailable
 from penstock.pipeline.sink.closed_buckets import ClosedBuckets
 from penstock.pipeline.source.batch_rows import (
+    INSERTED_KIND,
     POINT_KIND,
     POSITION_KIND,
     REJECTED_KIND,
@@ -44,6 +49,7 @@ from penstock.pipeline.source.batch_rows import (
     UNKNOWN_RANK,
     combine_range_parts,
 )
+from penstock.pipeline.task_batch import QUERY_ID_PROPERTY
 from penstock.pipeline.transforms import landing_columns, landing_expressions, landing_rows
 from penstock.streams.batch_lock import BatchMark, batch_mark_key, begin_batch
 from penstock.streams.positions import TRANSIENT_REDIS_ERRORS, Position, write_positions
@@ -54,16 +60,11 @@ from penstock.warehouse.series.completeness import LOSS_REASONS, read_newest_eve
 
 log = logging.getLogger(__name__)
 
-CHUNK_ROWS = 100_000
-"""Rows per insert. The number must not change between restarts: the chunk number is part of the token."""
-
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.2, 5.0
 MAX_REJECTED_EVENTS = 100_000
 """Rejected events of one metric that are kept for a replay. Further ones are only counted."""
 MAX_RECENT_BATCHES = 20
 """Batches that wait for the heartbeat. It takes them every two seconds."""
-
-QUERY_ID_PROPERTY = "sql.streaming.queryId"
 
 
 class StoppingError(Exception):
@@ -120,12 +121,14 @@ class ClickHouseSink:
         archive: Archive | None = None,
         stored_checkpoint: MetricCheckpoint | None = None,
         *,
+        tasks_insert: bool = False,
         chunk_rows: int = CHUNK_ROWS,
         max_rejected: int = MAX_REJECTED_EVENTS,
     ) -> None:
         self.state = SinkState()
         self._archive = archive
         self._stored_checkpoint = stored_checkpoint
+        self._tasks_insert = tasks_insert
         self._chunk_rows = chunk_rows
         self._max_rejected = self._room_for_rejected = max_rejected
         # Whether this process finished the batch that it began last.
@@ -151,6 +154,8 @@ class ClickHouseSink:
                 self.retry_while_unreachable(publish, "the object store")
             if not self.open_batch(query_id, batch_id):
                 return
+            if self._tasks_insert:  # here the wait can be seen and stopped, and in a task it cannot
+                self.retry_while_unreachable(partial(self._warehouse.command, "SELECT 1"), "ClickHouse")
             # One action only: a second one would read the streams again.
             read_started = time.monotonic()
             table = self.landing_rows(frame).toArrow()
@@ -211,9 +216,11 @@ class ClickHouseSink:
         table = combine_range_parts(table)
         points = _of_kind(table, POINT_KIND).select(self._columns)
         self._insert(landing_table(self._definition), points, query_id, batch_id)
-        oldest = pc.min(points["newest_ms"]).as_py()
-        if oldest is not None:
-            self._closed_buckets.mark_changed(oldest // 1000)
+        inserted = InsertedRows.of(points)
+        for text in _of_kind(table, INSERTED_KIND)["example"].to_pylist():
+            inserted = inserted.add(InsertedRows(**json.loads(text)))
+        if inserted.oldest_ms is not None:
+            self._closed_buckets.mark_changed(inserted.oldest_ms // 1000)
         self._closed_buckets.write_if_due(time.time())
         set_aside = _of_kind(table, SET_ASIDE_KIND)
         if set_aside.num_rows:
@@ -234,12 +241,11 @@ class ClickHouseSink:
             query_id,
             batch_id,
             entries,
-            points.num_rows,
+            inserted.rows,
         )
         state.total_entries += entries
-        newest = pc.max(points["newest_ms"]).as_py()
-        if newest is not None:
-            state.freshness = max(newest / 1000, state.freshness or 0.0)
+        if inserted.newest_ms is not None:
+            state.freshness = max(inserted.newest_ms / 1000, state.freshness or 0.0)
 
     def load_totals(self) -> None:
         """Set `rejected`, `lost` and `freshness` from ClickHouse, so that they are right after a restart."""
@@ -270,11 +276,9 @@ class ClickHouseSink:
             self._closed_buckets.write(time.time())
 
     def _insert(self, table: str, rows: pa.Table, query_id: str, batch_id: int) -> None:
-        for chunk, start in enumerate(range(0, rows.num_rows, self._chunk_rows)):
-            chunk_rows = rows.slice(start, self._chunk_rows).combine_chunks()
-            token = f"{query_id}:{batch_id}:{table}:{chunk}"
+        for chunk, token in divide_rows(rows, batch_token(query_id, batch_id, table), self._chunk_rows):
             self.retry_while_unreachable(
-                partial(self._warehouse.insert_once, table, chunk_rows, token), "ClickHouse"
+                partial(self._warehouse.insert_once, table, chunk, token), "ClickHouse"
             )
 
     def _set_aside_rows(self, notes: pa.Table) -> pa.Table:

@@ -1,9 +1,9 @@
 """Build the rows that the source sends through Spark to the sink, and define their schema.
 
-Five kinds of rows share one frame, because one Spark action reads a batch: `point` (a partial aggregate),
-`set_aside` (a reason with its count and an example), `rejected` (one such event), `position` (how far a
-stream was read) and `range_part` (the counts of one of several tasks that read a range; the sink combines
-them into a position).
+Six kinds of rows share one frame, because one Spark action reads a batch: `point` (a partial aggregate),
+`inserted` (the number of points that the task inserted itself, instead of the points), `set_aside` (a reason
+with its count and an example), `rejected` (one such event), `position` (how far a stream was read) and
+`range_part` (the counts of one of several tasks that read a range; the sink combines them into a position).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from penstock.streams.watermark import MAX_EMIT_DELAY_S
 from penstock.streams.wire import RejectionReason
 
 POINT_KIND, SET_ASIDE_KIND, POSITION_KIND, PART_KIND = "point", "set_aside", "position", "range_part"
-REJECTED_KIND = "rejected"
+REJECTED_KIND, INSERTED_KIND = "rejected", "inserted"
 
 UNKNOWN_RANK = -1
 
@@ -87,7 +87,7 @@ def build_batches(
 ) -> list[pa.RecordBatch]:
     """Return the content of one range in the Arrow schema, in an order that depends on the content alone."""
     batches = []
-    if content.rows is not None:
+    if content.rows is not None and content.inserted is None:
         batches.append(build_point_batch(definition, schema, stream_range.shard, content.rows))
     end_ms = parse_entry_id(stream_range.end)[0]
     notes = [
@@ -114,6 +114,18 @@ def build_batches(
         )
         for event in content.rejected
     ]
+    if content.inserted is not None:
+        inserted_json = json.dumps(content.inserted.to_dict())
+        notes.append(
+            _note(
+                INSERTED_KIND,
+                stream_range.shard,
+                stream_range.name,
+                content.inserted.rows,
+                inserted_json,
+                None,
+            )
+        )
     if stream_range.part_count == 1:
         notes += _range_notes(stream_range.shard, stream_range.start, stream_range.end, [content.counts])
     else:

@@ -2,7 +2,8 @@
 
 An offset holds per shard the last id read, followed (each after a space) by the ids that split the range
 ending there, if several tasks read it. The split ids are part of the offset because a batch that is planned
-again after a restart must have the same ranges, although the stream has changed since.
+again after a restart must have the same ranges, although the stream has changed since. The last word says
+whether tasks insert the rows, for the same reason: their insert tokens differ from those of the driver.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ ENTRY_BYTES = 110
 
 LAST_SEQUENCE = (1 << 64) - 1
 
+INSERTED_BY_TASK = "inserted-by-task"
+"""The last word of the offset of a range whose rows are inserted by the tasks that read them."""
+
 Offset = dict[str, str]
 
 
@@ -53,9 +57,11 @@ class Planner:
         *,
         max_bytes: int = MAX_BYTES,
         min_part_bytes: int = MIN_PART_BYTES,
+        tasks_insert: bool = False,
     ) -> None:
         self._definition = definition
         self._tasks = tasks
+        self._suffix = [INSERTED_BY_TASK] if tasks_insert else []
         self._max_bytes = max_bytes
         self._min_part_bytes = min_part_bytes
         self._next_bytes = 0
@@ -83,7 +89,7 @@ class Planner:
         for shard, (last, size_bytes) in pending.items():
             parts = min(round(self._tasks * size_bytes / max(total, 1)), size_bytes // self._min_part_bytes)
             split_ids = self._split_ids(redis, shard, last_id(end[str(shard)]), last, parts)
-            end[str(shard)] = " ".join([last, *split_ids])
+            end[str(shard)] = " ".join([last, *split_ids, *self._suffix])
         return end
 
     def ranges(self, redis: Redis, start: Offset, end: Offset) -> list[StreamRange]:
@@ -157,11 +163,17 @@ class Planner:
 
     def _split_range(self, redis: Redis, shard: int, start: str, offset: str) -> list[StreamRange]:
         end, *split_ids = offset.split(" ")
+        inserted_by_task = split_ids[-1:] == [INSERTED_BY_TASK]
+        if inserted_by_task:
+            split_ids.pop()
         start_rank, end_rank = (self._rank_of(redis, shard, entry_id) for entry_id in (start, end))
         bounds = list(pairwise([start, *split_ids, end]))
         key = self._definition.stream_keys[shard]
         return [
-            StreamRange(shard, key, part_start, part_end, start_rank, end_rank, part, len(bounds))
+            StreamRange(
+                *(shard, key, part_start, part_end, start_rank, end_rank, part, len(bounds)),
+                inserted_by_task=inserted_by_task,
+            )
             for part, (part_start, part_end) in enumerate(bounds)
         ]
 

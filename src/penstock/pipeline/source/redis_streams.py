@@ -11,6 +11,9 @@ is either complete there (and its token turns the repetition into a no-op) or st
 A query that runs on starts its triggers without a pause, and the source waits for entries (see `arrivals`).
 
 While Redis is unreachable, the source offers no new entries, and a batch in flight waits.
+
+On a cluster the tasks also insert the rows of their ranges into ClickHouse, and send the sink only counts and
+notes. The offset says so (see `planning`): a batch is repeated the way it was begun, wherever the query runs.
 """
 
 from __future__ import annotations
@@ -38,9 +41,11 @@ from redis.retry import Retry
 from redis.typing import KeyT, StreamIdT
 
 from penstock.definitions import MetricDefinition
+from penstock.errors import WarehouseUnavailable
 from penstock.pipeline.archive.archive_writer import archive_range
+from penstock.pipeline.batch_inserts import InsertedRows
 from penstock.pipeline.source.arrivals import Arrivals
-from penstock.pipeline.source.batch_rows import batch_schema, build_batches
+from penstock.pipeline.source.batch_rows import batch_schema, build_batches, build_point_batch
 from penstock.pipeline.source.planning import MAX_BYTES, MAX_ENTRIES, MIN_PART_BYTES, Offset, Planner, last_id
 from penstock.pipeline.source.raw_connection import RawConnection
 from penstock.pipeline.source.stream_range import RangeContent, StreamRange, read_range
@@ -62,8 +67,9 @@ class StreamsSource(DataSource):
     """The data source of one metric.
 
     Options: `redis_url`, `definition` (see `encode_definition`), `max_entries` per shard and batch, `tasks`
-    that can run at once, `archive`, the directory or URL of the archive, and `min_distance_ms`, the least
-    time between the starts of two batches. Without the last one, the source does not wait for entries.
+    that can run at once, `archive`, the directory or URL of the archive, `clickhouse_url`, `tasks_insert`
+    (whether tasks insert the rows of new batches) and `min_distance_ms`, the least time between the starts of
+    two batches. Without the last one, the source does not wait for entries.
     """
 
     @classmethod
@@ -83,6 +89,8 @@ class StreamsSource(DataSource):
             int(self.options.get("max_entries", MAX_ENTRIES)),
             int(self.options.get("tasks", 1)),
             self.options.get("archive", ""),
+            self.options.get("clickhouse_url", ""),
+            tasks_insert=self.options.get("tasks_insert", "") == "true",
             min_distance_ms=int(self.options.get("min_distance_ms", 0)),
         )
 
@@ -127,16 +135,25 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         max_entries: int = MAX_ENTRIES,
         tasks: int = 1,
         archive: str = "",
+        clickhouse_url: str = "",
         *,
         max_bytes: int = MAX_BYTES,
         min_part_bytes: int = MIN_PART_BYTES,
+        tasks_insert: bool = False,
         min_distance_ms: int = 0,
     ) -> None:
         self._url = redis_url
         self._archive = archive
+        self._clickhouse_url = clickhouse_url
         self._definition = definition
         self._max_entries = max_entries
-        self._planner = Planner(definition, tasks, max_bytes=max_bytes, min_part_bytes=min_part_bytes)
+        self._planner = Planner(
+            definition,
+            tasks,
+            max_bytes=max_bytes,
+            min_part_bytes=min_part_bytes,
+            tasks_insert=tasks_insert,
+        )
         self._targets: dict[int, str] | None = None
         self._arrivals = Arrivals(min_distance_ms / 1000) if min_distance_ms else None
         self._redis_unreachable = False
@@ -209,6 +226,9 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         schema = to_arrow_schema(batch_schema(self._definition), timezone="UTC")
         for stream_range in partition.ranges:
             content = _retry_while_unreachable(partial(self._read_range_once, stream_range))
+            if stream_range.inserted_by_task and content.rows is not None:
+                points = build_point_batch(self._definition, schema, stream_range.shard, content.rows)
+                content.inserted = self._insert(stream_range, points)
             yield from build_batches(self._definition, schema, stream_range, content)
 
     def commit(self, end: Offset) -> None:
@@ -234,6 +254,18 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         finally:
             connection.close()
 
+    def _insert(self, stream_range: StreamRange, points: pa.RecordBatch) -> InsertedRows:
+        # Imported here: the driver of ClickHouse takes memory in every process that reads.
+        from penstock.pipeline.source.range_insert import insert_range
+
+        return insert_range(
+            self._clickhouse_url,
+            self._definition,
+            stream_range.name,
+            points,
+            retry=partial(_retry_while_unreachable, errors=(WarehouseUnavailable,), server="ClickHouse"),
+        )
+
     def _redis(self) -> Redis:
         return _client(self._url)
 
@@ -253,16 +285,20 @@ def _freeze_garbage_collector() -> None:
     gc.freeze()
 
 
-def _retry_while_unreachable(call: Callable[[], T]) -> T:
-    """Call until Redis answers. Raises the error if the parent process, Spark, has ended."""
+def _retry_while_unreachable(
+    call: Callable[[], T],
+    errors: tuple[type[Exception], ...] = TRANSIENT_REDIS_ERRORS,
+    server: str = "Redis",
+) -> T:
+    """Call until the server answers. Raises the error if the parent process, Spark, has ended."""
     backoff_s = FIRST_BACKOFF_S
     parent = os.getppid()
     while True:
         try:
             return call()
-        except TRANSIENT_REDIS_ERRORS as error:
+        except errors as error:
             if backoff_s == FIRST_BACKOFF_S:
-                log.warning("A batch waits for Redis: %s", error)
+                log.warning("A batch waits for %s: %s", server, error)
             if os.getppid() != parent:  # Spark was killed: this process is an orphan
                 raise
             time.sleep(backoff_s)

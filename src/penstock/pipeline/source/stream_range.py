@@ -16,6 +16,7 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from penstock.definitions import MetricDefinition
+from penstock.pipeline.batch_inserts import InsertedRows
 from penstock.pipeline.source.entry_chunk import EntryChunk, limit_kept
 from penstock.pipeline.source.fold import fold
 from penstock.pipeline.source.range_parts import PartCounts
@@ -59,6 +60,13 @@ class StreamRange:
     end_rank: int | None = None
     part: int = 0
     part_count: int = 1
+    inserted_by_task: bool = False
+    """Whether the task that reads the range also inserts its rows; otherwise the driver does."""
+
+    @property
+    def name(self) -> str:
+        """The name of the range, which no other range of its batch has."""
+        return f"{self.shard}-{self.start}"
 
 
 @dataclass(slots=True)
@@ -67,6 +75,8 @@ class RangeContent:
 
     counts: PartCounts
     rows: Rows | None = None
+    inserted: InsertedRows | None = None
+    """What the task inserted of `rows`, if it did."""
     set_aside: Counter[RejectionReason] = field(default_factory=Counter)
     examples: dict[RejectionReason, str] = field(default_factory=dict)
     rejected: list[RejectedEvent] = field(default_factory=list)
