@@ -46,6 +46,10 @@ CHECKPOINT_FILE_MANAGER = (
 """Renames files within a local directory; Spark's default also copies checksum files."""
 
 
+SECRETS = r"(?i)secret|passw|token|credential|(access|account)[._]?key|://[^/@\s]+@"
+"""Names and values of settings that Spark hides in its web UI and logs, like URLs with a password."""
+
+
 def build_session(
     master: str,
     scratch: Path,
@@ -88,6 +92,8 @@ def build_session(
         "spark.ui.enabled": str(ui_port != 0).lower(),
         "spark.ui.port": str(ui_port),
         "spark.ui.showConsoleProgress": "false",
+        "spark.ui.killEnabled": "false",  # the UI has no password
+        "spark.redaction.regex": SECRETS,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.debug.maxToStringFields": "200",

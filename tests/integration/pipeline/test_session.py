@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import urllib.request
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 import pyspark
 import pytest
@@ -21,6 +24,7 @@ from tests.waiting import wait_until
 
 TIMEOUT_S = 120
 SLOW_IMPORTS = Path(__file__).with_name("slow_imports")
+CANARY = "canary-7c2e"
 
 
 @pytest.fixture
@@ -44,24 +48,81 @@ def test_a_query_starts_although_imports_take_longer_than_spark_waits(
     assert "query failed" not in job.log_tail()
 
 
-def test_a_pipeline_in_a_home_with_a_space_and_an_umlaut_counts_and_shows_the_web_ui_of_spark(
+def test_a_pipeline_in_a_home_with_a_space_and_an_umlaut_counts_and_shows_the_web_ui_of_spark_without_secrets(
     environment: dict[str, str], redis: Redis, warehouse: Warehouse, open_tmp_path: Path
 ) -> None:
     assert " " in str(open_tmp_path)
     assert not str(open_tmp_path).isascii()
     fill(redis, 50)
     port = any_free_port()
-    job = KillableJob(open_tmp_path, environment | {"LC_ALL": "C", "PENSTOCK_SPARK_UI_PORT": str(port)})
+    settings = {
+        "LC_ALL": "C",
+        "PENSTOCK_SPARK_UI_PORT": str(port),
+        **canary_settings(environment, open_tmp_path),
+    }
+    redis.acl_setuser(
+        "canary", True, passwords=[f"+{CANARY}"], keys=["*"], channels=["*"], categories=["+@all"]
+    )
+    job = KillableJob(open_tmp_path, environment | settings)
     with job.running(QUEUE):
         wait_until(lambda: totals(warehouse)[2][0] == 50, TIMEOUT_S, "the events are counted")
-        wait_until(lambda: ">queue<" in read_streaming_page(port), TIMEOUT_S, "the UI shows the query")
+        wait_until(
+            lambda: ">queue<" in read_page(port, "/StreamingQuery/"), TIMEOUT_S, "the UI shows the query"
+        )
+        pages = read_all_pages(port)
+    text = "\n".join(pages.values())
+    assert {"/environment", "/SQL/execution", "/StreamingQuery/statistics", "/api/v1/applications"} <= {
+        urlsplit(path).path.rstrip("/") for path in pages
+    }
+    assert "spark.hadoop.fs.s3a.secret.key" in text
+    clickhouse_password = urlsplit(environment["PENSTOCK_CLICKHOUSE_URL"]).password
+    assert clickhouse_password
+    for secret in (CANARY, clickhouse_password):
+        assert [path for path, page in pages.items() if secret in page] == []
 
 
-def read_streaming_page(port: int) -> str:
-    url = f"http://127.0.0.1:{port}/StreamingQuery/"
+def canary_settings(environment: dict[str, str], home: Path) -> dict[str, str]:
+    """Settings with the canary wherever a secret can be."""
+    conf = home / "conf"
+    conf.mkdir()
+    (conf / "spark-defaults.conf").write_text(
+        f"spark.hadoop.fs.s3a.secret.key {CANARY}\nspark.executorEnv.SERVER redis://user:{CANARY}@host:6379\n"
+    )
+    redis = urlsplit(environment["PENSTOCK_REDIS_URL"])
+    netloc = f"canary:{CANARY}@{redis.netloc.rpartition('@')[2]}"
+    return {
+        "PENSTOCK_REDIS_URL": urlunsplit(redis._replace(netloc=netloc)),
+        "SPARK_CONF_DIR": str(conf),
+        "AWS_ACCESS_KEY_ID": CANARY,
+        "AWS_SECRET_ACCESS_KEY": CANARY,
+    }
+
+
+def read_page(port: int, path: str) -> str:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=deadline_s(10)) as response:
+    with opener.open(f"http://127.0.0.1:{port}{path}", timeout=deadline_s(10)) as response:
         return str(response.read().decode())
+
+
+def read_all_pages(port: int) -> dict[str, str]:
+    """Read the pages that the UI links to, one per kind of page, and its REST API."""
+    [application] = json.loads(read_page(port, "/api/v1/applications"))
+    api = f"/api/v1/applications/{application['id']}"
+    waiting = ["/jobs/", "/environment/", "/executors/", "/SQL/", "/StreamingQuery/", "/api/v1/applications"]
+    waiting += [f"{api}/{name}" for name in ("environment", "jobs", "stages", "allexecutors", "storage/rdd")]
+    waiting += [f"{api}/sql?details=true&planDescription=true&length=100", f"{api}/stages?details=true"]
+    pages: dict[str, str] = {}
+    kinds: set[str] = set()
+    while waiting:
+        path = waiting.pop(0)
+        kind = urlsplit(path).path.rstrip("/")
+        if kind in kinds and not kind.startswith("/api"):
+            continue
+        kinds.add(kind)
+        pages[path] = read_page(port, path)
+        links = re.findall(r"""href=["'](?:http://[^/"']+)?(/[^"'#]*)""", pages[path])
+        waiting += [link.replace("&amp;", "&") for link in links if "/static/" not in link]
+    return pages
 
 
 def test_python_processes_import_the_installed_pyspark_not_an_archive(spark: SparkSession) -> None:
