@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import date
 from pathlib import Path
 
 import pytest
 
+from penstock.config import Settings
 from penstock.definitions import QUEUE
+from penstock.pipeline.archive.commands import rebuild
 from penstock.pipeline.archive.event_archive import Archive
 from penstock.warehouse.clickhouse_client import Warehouse
+from penstock.warehouse.schema import tier_tables
 from tests.chaos.pipeline.kill_metrics import set_aside
 from tests.chaos.pipeline.killable import KillableJob
 from tests.chaos.pipeline.rounds import TIMEOUT_S, Rounds
@@ -85,3 +89,19 @@ def test_totals_are_exact_when_drivers_on_several_hosts_are_killed(
     for name, value in s3.items():
         monkeypatch.setenv(name, value)
     assert archived_events(archive) == rounds.count * EVENTS
+
+    # A day that lost its rows is rebuilt from the same store, on a host without any of the homes.
+    for table in tier_tables(QUEUE):
+        warehouse.command(f"TRUNCATE TABLE {table.name}")
+    monkeypatch.setenv("JAVA_HOME", java_home)
+    settings = Settings(
+        home=tmp_path / "fourth", redis_url=redis_url, clickhouse_url=warehouse.url, archive=archive
+    )
+    plans = rebuild(
+        *(settings, date.min, date.max),
+        metric=QUEUE.name,
+        on_plan=lambda plans: None,
+        on_progress=lambda day, events: None,
+    )
+    assert all(plan.rebuilt for plan in plans)
+    assert rounds.counted() == rounds.expected()
