@@ -28,6 +28,7 @@ VARIANTS: dict[str, dict[str, str]] = {
         "networkPolicy__ingressFrom[0].podSelector.matchLabels.app": "shop",
         "networkPolicy__egressTo[0].ipBlock.cidr": "10.0.0.0/8",
     },
+    "Spark on Kubernetes": {"pipeline__sparkMaster": "k8s://https://kubernetes.default.svc:443"},
     "brokers alone": {
         "pipeline__enabled": "false",
         "alerts__enabled": "false",
@@ -61,6 +62,23 @@ def test_every_pod_runs_a_command_of_penstock_with_valid_settings() -> None:
     broker = load_settings(environment(pods["broker"]))
     assert {"queues-broker.default.svc", "queues.example.com"} <= set(broker.allowed_hosts.split(","))
     assert load_settings(environment(pods["pipeline"])).spark_master == "spark://spark:7077"
+
+
+def test_spark_reads_its_settings_from_the_values() -> None:
+    master = VARIANTS["Spark on Kubernetes"]
+    manifests = render(**master, **{"pipeline__sparkSettings.spark\\.driver\\.port": "9000"})
+    lines = find(manifests, "ConfigMap", "queues-pipeline-spark")["data"]["spark-defaults.conf"].splitlines()
+    settings = dict(line.split(" ", 1) for line in lines)
+    assert settings["spark.driver.port"] == "9000", "a value replaces a default"
+    assert settings["spark.driver.host"] == "queues-pipeline.default.svc"
+    assert settings["spark.kubernetes.driver.pod.name"] == "queues-pipeline-0"
+    pod = pod_specs(manifests)["pipeline"]
+    [volume] = [volume for volume in pod["volumes"] if volume["name"] == "spark"]
+    assert volume["configMap"] == {"name": "queues-pipeline-spark"}
+    mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert environment(pod)["SPARK_CONF_DIR"] == mounts["spark"]
+    [subject] = find(manifests, "RoleBinding", "queues-pipeline")["subjects"]
+    assert subject["name"] == pod["serviceAccountName"]
 
 
 def test_every_pod_is_restricted() -> None:
