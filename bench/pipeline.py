@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
@@ -25,7 +26,7 @@ from rich.console import Console
 from bench import harness, plain_consumer, visibility_latency
 from bench.backlog import DATABASES, PACKED, SINGLE, Backlog, check_totals
 from bench.harness import Entry, Results
-from bench.spark_consumer import SparkConsumer
+from bench.spark_consumer import ARROW_WRITER, DRIVER, TASKS, SparkConsumer
 from penstock.embedded.servers.clickhouse import ClickHouse
 from penstock.embedded.servers.java import find_java
 from penstock.embedded.servers.ports import any_free_port
@@ -36,6 +37,7 @@ from penstock.warehouse.schema_migrations import migrate
 
 READ, PLAIN, PENSTOCK = "reading Redis only", "plain consumer", "penstock"
 FORMS = {SINGLE: "single entries", PACKED: "packed entries"}
+WRITERS = "writers"
 QUEUES = 200
 WARM_UP_EVENTS = 20_000
 VISIBLE_GOAL_S = 0.7
@@ -112,10 +114,10 @@ class Bench:
             check_totals(warehouse, backlog.totals)
         return {"seconds": seconds, "cpu_s": cpu}
 
-    def penstock(self, backlog: Backlog, form: str) -> dict[str, float]:
+    def penstock(self, backlog: Backlog, form: str, writer: str = DRIVER) -> dict[str, float]:
         backlog.load(form)
         with self.warehouse() as warehouse:
-            result = self.spark.drain(self.redis_url, warehouse.url)
+            result = self.spark.drain(self.redis_url, warehouse.url, writer)
             check_totals(warehouse, backlog.totals)
         return result
 
@@ -159,8 +161,16 @@ async def compare(bench: Bench, options: argparse.Namespace, results: Results, c
         for form in FORMS
         for name, run_contestant in ((READ, bench.read), (PLAIN, bench.plain), (PENSTOCK, bench.penstock))
     ]
+    entries += [
+        _entry(WRITERS, writer, partial(_count_packed, bench, writer), backlog)
+        for writer in (DRIVER, TASKS, ARROW_WRITER)
+    ]
     with harness.progress_bar(console) as progress:
         await harness.interleave(entries, options.rounds, results, progress)
+
+
+def _count_packed(bench: Bench, writer: str, backlog: Backlog, _: str) -> dict[str, float]:
+    return bench.penstock(backlog, PACKED, writer)
 
 
 def _entry(
@@ -216,21 +226,15 @@ def ratio_rounds(results: Results) -> dict[str, list[float]]:
         "single_vs_plain_consumer": results.ratio_rounds(SINGLE, PENSTOCK, PLAIN),
         "packed_vs_redis_read": results.ratio_rounds(PACKED, PENSTOCK, READ),
         "single_vs_redis_read": results.ratio_rounds(SINGLE, PENSTOCK, READ),
+        "tasks_insert_vs_driver_inserts": results.ratio_rounds(WRITERS, TASKS, DRIVER),
+        "arrow_writer_vs_driver_inserts": results.ratio_rounds(WRITERS, ARROW_WRITER, DRIVER),
     }
 
 
 def print_results(results: Results, console: Console) -> None:
     for form, title in FORMS.items():
-        rows = []
-        for name in (READ, PLAIN, PENSTOCK):
-            rate, ratio = results.rate(form, name), results.ratio(form, name, PLAIN)
-            counts = [
-                "" if (count := results.count(form, name, what)) is None else f"{count:,.{digits}f}"
-                for what, digits in COUNTS
-            ]
-            rows.append([name, f"{rate:,.0f}", f"{ratio:.2f}", *counts])
-        heads = ["", "events/s", "× plain", "CPU µs", "batches", "start s", "read s", "write s", "memory MB"]
-        console.print(harness.build_table(title, heads, rows))
+        _print_rates(results, console, form, title, (PLAIN, READ, PENSTOCK))
+    _print_rates(results, console, WRITERS, "packed entries, by who inserts", (DRIVER, TASKS, ARROW_WRITER))
     if "linear" in results.extra:
         rows = [
             [f"{row['events']:,} events, {row['queues']:,} queues", f"{row['rate']:,}"]
@@ -248,6 +252,22 @@ def print_results(results: Results, console: Console) -> None:
             f"XADD → visible, whole platform: p50 {latency['p50']:.2f} s, p95 {latency['p95']:.2f} s; "
             f"CPU of the idle pipeline: {results.extra['idle_cpu_s']:.1f} s per minute"
         )
+
+
+def _print_rates(
+    results: Results, console: Console, scenario: str, title: str, names: tuple[str, ...]
+) -> None:
+    """Print a table of the contestants, with their speed divided by that of the first."""
+    rows = []
+    for name in names:
+        rate, ratio = results.rate(scenario, name), results.ratio(scenario, name, names[0])
+        counts = [
+            "" if (count := results.count(scenario, name, what)) is None else f"{count:,.{digits}f}"
+            for what, digits in COUNTS
+        ]
+        rows.append([name, f"{rate:,.0f}", f"{ratio:.2f}", *counts])
+    heads = ["", "events/s", "× first", "CPU µs", "batches", "start s", "read s", "write s", "memory MB"]
+    console.print(harness.build_table(title, heads, rows))
 
 
 def plot(results: Results, path: Path) -> None:

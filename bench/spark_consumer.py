@@ -26,6 +26,9 @@ SMALL_EVENTS = 1_000
 SMALL_BATCHES = 12
 SAMPLE_INTERVAL_S = 0.5
 
+DRIVER, TASKS, ARROW_WRITER = "the driver inserts", "tasks insert", "DataSourceStreamArrowWriter inserts"
+"""Who inserts the rows: the driver in `foreachBatch`, the tasks that read them, or Spark's writer."""
+
 
 class SparkConsumer:
     """Controls the process. `close` ends it."""
@@ -38,11 +41,11 @@ class SparkConsumer:
         child_pipe.close()
         self._receive()
 
-    def drain(self, redis_url: str, clickhouse_url: str) -> dict[str, float]:
+    def drain(self, redis_url: str, clickhouse_url: str, writer: str = DRIVER) -> dict[str, float]:
         """Count all entries of the streams; returns durations, CPU time, and peak memory by process."""
         processes = ProcessTree(psutil.Process(self._process.pid))
         before = processes.cpu_s()
-        self._pipe.send(("drain", redis_url, clickhouse_url))
+        self._pipe.send(("drain", redis_url, clickhouse_url, writer))
         with _MemoryMonitor(processes.leader) as monitor:
             result = self._receive()
         return result | monitor.peak | {"cpu_s": processes.cpu_s() - before}
@@ -134,9 +137,9 @@ class _BenchPipeline:
         for name, value in {"noDataProgressEventInterval": 0, "numRecentProgressUpdates": 500}.items():
             session.conf.set(f"spark.sql.streaming.{name}", str(value))
 
-    def drain(self, redis_url: str, clickhouse_url: str) -> dict[str, float]:
+    def drain(self, redis_url: str, clickhouse_url: str, writer: str) -> dict[str, float]:
         started = time.perf_counter()
-        query, sink = self._start_query(redis_url, clickhouse_url, {"availableNow": True})
+        query, sink = self._start_query(redis_url, clickhouse_url, {"availableNow": True}, writer)
         query.awaitTermination()
         total_s = time.perf_counter() - started
         if error := query.exception():
@@ -144,7 +147,7 @@ class _BenchPipeline:
         seconds = sum(p["durationMs"]["triggerExecution"] for p in query.recentProgress) / 1000
         return {
             "seconds": seconds,
-            "batches": sink.state.batch_id + 1,
+            "batches": len([p for p in query.recentProgress if p["numInputRows"]]),
             "start_s": total_s - seconds,
             "read_s": sink.reading_s,
             "write_s": sink.writing_s,
@@ -173,22 +176,35 @@ class _BenchPipeline:
             "batch_of_1000_ms": statistics.median(full),
         }
 
-    def _start_query(self, redis_url: str, clickhouse_url: str, trigger: dict[str, Any]) -> tuple[Any, Any]:
+    def _start_query(
+        self, redis_url: str, clickhouse_url: str, trigger: dict[str, Any], writer: str = DRIVER
+    ) -> tuple[Any, Any]:
+        from bench import arrow_writer
         from bench.timed_sink import TimedSink
         from penstock.pipeline.source.redis_streams import FORMAT, encode_definition
         from penstock.warehouse.clickhouse_client import connect
 
-        sink = TimedSink(QUEUE, connect(clickhouse_url), Redis.from_url(redis_url), threading.Event())
+        sink = TimedSink(
+            *(QUEUE, connect(clickhouse_url), Redis.from_url(redis_url), threading.Event()),
+            tasks_insert=writer == TASKS,
+        )
         frame = (
             self._session.readStream.format(FORMAT)
             .option("redis_url", redis_url)
             .option("definition", encode_definition(QUEUE))
             .option("tasks", self._session.sparkContext.defaultParallelism)
+            .option("clickhouse_url", clickhouse_url)
+            .option("tasks_insert", writer == TASKS)
             .load()
         )
         checkpoint = self._home / "checkpoints" / uuid4().hex
-        writer = frame.writeStream.option("checkpointLocation", str(checkpoint)).foreachBatch(sink)
-        return writer.trigger(**trigger).start(), sink
+        stream = frame.writeStream.option("checkpointLocation", str(checkpoint))
+        if writer == ARROW_WRITER:
+            arrow_writer.register(self._session)
+            stream = stream.format(arrow_writer.FORMAT).option("clickhouse_url", clickhouse_url)
+        else:
+            stream = stream.foreachBatch(sink)
+        return stream.trigger(**trigger).start(), sink
 
 
 def _add_small_batch(redis_url: str, seed: int) -> None:
