@@ -27,6 +27,12 @@ LOST_WIRE, LOST_SINCE_WIRE = "lost", "since"
 """The wire names of an entry that reports lost events instead of an event: their number, and the time of the
 first one in ms. Its `t` is the time of the last one."""
 
+EMIT_DELAY_S = 1.0
+"""How long an event may take to enter a stream: brokers emit twice a second, and emitters collect a batch."""
+
+WORKER_SEND_INTERVAL_S = 15
+"""Broker processes send the events of the worker metric together this often."""
+
 MAX_WIRE_NAME_LENGTH = 7
 """The pipeline compares wire names up to this length as 64-bit integers."""
 
@@ -76,6 +82,8 @@ class MetricDefinition:
     absent counter means 0, an absent gauge means *not observed* (never 0), and a sample is a comma-separated
     list. `t` is the event's time in ms; an event without it has the time of its stream id.
 
+    `max_emit_delay_s` is how long an event may take from its own time until it is in its stream.
+
     `gauges` always ends with the gauges of the rollups, even if the caller omits them; `own_gauges` are the
     others.
     """
@@ -90,6 +98,7 @@ class MetricDefinition:
     bucket_ms: int = 5_000
     max_stream_length: int = 500_000
     max_stream_bytes: int = 128 * 1024 * 1024
+    max_emit_delay_s: float = EMIT_DELAY_S
     own_gauges: tuple[Measure, ...] = field(init=False)
     stream_keys: tuple[str, ...] = field(init=False)
     wire_names: frozenset[bytes] = field(init=False)
@@ -211,6 +220,7 @@ WORKER = MetricDefinition(
     samples=(Measure("late_ms", "lt", "event loop lag: the largest of each second"),),
     shards=1,
     max_stream_length=100_000,
+    max_emit_delay_s=WORKER_SEND_INTERVAL_S + EMIT_DELAY_S,
 )
 
 DEFINITIONS: tuple[MetricDefinition, ...] = (QUEUE, WORKER)

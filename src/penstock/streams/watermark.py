@@ -11,9 +11,6 @@ from penstock.clock import Clock, system_clock
 from penstock.definitions import MetricDefinition
 from penstock.streams.positions import CONSUMER_GROUP, decode_text, parse_entry_id
 
-MAX_EMIT_DELAY_S = 1.0
-"""How long an event may take to enter a stream: brokers emit twice a second, and emitters collect a batch."""
-
 
 async def read_watermark(
     client: Redis, definition: MetricDefinition, clock: Clock = system_clock
@@ -27,7 +24,7 @@ async def read_watermark(
     watermarks = [await _read_stream_watermark(client, key, now_s) for key in definition.stream_keys]
     if None in watermarks:
         return None
-    return min(watermark for watermark in watermarks if watermark is not None) - MAX_EMIT_DELAY_S
+    return min(watermark for watermark in watermarks if watermark is not None) - definition.max_emit_delay_s
 
 
 async def _read_stream_watermark(client: Redis, key: str, now_s: float) -> float | None:

@@ -16,12 +16,11 @@ from redis.asyncio import Redis
 
 from penstock.alerts.evaluation.evaluator import Evaluator
 from penstock.clock import to_utc
-from penstock.definitions import QUEUE
+from penstock.definitions import EMIT_DELAY_S, QUEUE
 from penstock.durable.pool import SCHEMA, Database
 from penstock.model import Scope
 from penstock.runqueue.queue import RunQueues
 from penstock.streams.positions import CONSUMER_GROUP
-from penstock.streams.watermark import MAX_EMIT_DELAY_S
 from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema_migrations import migrate
 from tests.integration.durable.queue_under_test import QueueUnderTest
@@ -97,7 +96,7 @@ class AlertPlatform:
         key = QUEUE.stream_keys[0]
         await redis.delete(*QUEUE.stream_keys)
         await redis.xgroup_create(key, CONSUMER_GROUP, id="0", mkstream=True)
-        event_ms = int((self.now_s - behind_s + MAX_EMIT_DELAY_S) * 1000)
+        event_ms = int((self.now_s - behind_s + EMIT_DELAY_S) * 1000)
         await redis.xadd(key, {"event": ""}, id=f"{event_ms}-0")
         await redis.aclose()
 

@@ -12,7 +12,7 @@ from redis.asyncio import Redis as AsyncRedis
 
 from penstock.definitions import QUEUE, MetricDefinition
 from penstock.streams.positions import Position, write_positions
-from penstock.streams.watermark import MAX_EMIT_DELAY_S, read_watermark
+from penstock.streams.watermark import read_watermark
 
 NOW = 1_790_000_000.0
 
@@ -30,7 +30,7 @@ async def client(redis_url: str) -> AsyncIterator[AsyncRedis]:
 
 async def read_without_delay(client: AsyncRedis, metric: MetricDefinition) -> float | None:
     watermark = await read_watermark(client, metric, lambda: NOW)
-    return None if watermark is None else watermark + MAX_EMIT_DELAY_S
+    return None if watermark is None else watermark + metric.max_emit_delay_s
 
 
 async def test_the_watermark_of_empty_streams_is_now(client: AsyncRedis, metric: MetricDefinition) -> None:

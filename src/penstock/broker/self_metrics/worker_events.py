@@ -1,7 +1,7 @@
-"""Emit the worker metric: one event per second, sent every five seconds.
+"""Emit the worker metric: one event per second, sent together every fifteen seconds.
 
-A pipeline on an idle machine runs only when its streams have entries. Sending five seconds of events
-together wakes it once, and each event still names its own second.
+The pipeline of an idle platform runs a batch only when its streams have entries, and these events were most
+of its work. Each event names its own second, so sending them later changes no point of a series.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from collections.abc import Mapping
 
 from penstock.broker.self_metrics.minute import WorkerIdentity
 from penstock.broker.self_metrics.queue_metrics import QueueTally
-from penstock.definitions import WORKER
+from penstock.definitions import WORKER, WORKER_SEND_INTERVAL_S
 from penstock.streams.emitter import Emitter
-
-SEND_INTERVAL_S = 5
 
 _WIRE_NAMES = {measure.name: measure.wire for measure in (*WORKER.counters, *WORKER.gauges)}
 
@@ -50,7 +48,7 @@ class WorkerEvents:
         event |= {_WIRE_NAMES[name]: value for name, value in gauges.items()}
         self._events.append(event)
         # All processes send on the same seconds, so that the pipeline finds their events together.
-        if int(now_s) % SEND_INTERVAL_S == 0 or len(self._events) > SEND_INTERVAL_S:
+        if int(now_s) % WORKER_SEND_INTERVAL_S == 0 or len(self._events) > WORKER_SEND_INTERVAL_S:
             self.flush()
 
     def flush(self) -> None:

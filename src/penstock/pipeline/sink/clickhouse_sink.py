@@ -213,7 +213,7 @@ class ClickHouseSink:
 
     def write(self, table: pa.Table, query_id: str, batch_id: int) -> None:
         """Insert the rows of one batch. A repetition with the same arguments changes nothing."""
-        table = combine_range_parts(table)
+        table = combine_range_parts(self._definition, table)
         points = _of_kind(table, POINT_KIND).select(self._columns)
         self._insert(landing_table(self._definition), points, query_id, batch_id)
         inserted = InsertedRows.of(points)

@@ -33,7 +33,6 @@ from penstock.pipeline.source.range_parts import PartCounts, combine_parts
 from penstock.pipeline.source.rows import ABSENT, NumberLists, Rows
 from penstock.pipeline.source.stream_range import RangeContent, StreamRange
 from penstock.streams.positions import parse_entry_id
-from penstock.streams.watermark import MAX_EMIT_DELAY_S
 from penstock.streams.wire import RejectionReason
 
 POINT_KIND, SET_ASIDE_KIND, POSITION_KIND, PART_KIND = "point", "set_aside", "position", "range_part"
@@ -127,7 +126,9 @@ def build_batches(
             )
         )
     if stream_range.part_count == 1:
-        notes += _range_notes(stream_range.shard, stream_range.start, stream_range.end, [content.counts])
+        notes += _range_notes(
+            definition, stream_range.shard, stream_range.start, stream_range.end, [content.counts]
+        )
     else:
         part_json = json.dumps({"start": stream_range.start, "counts": asdict(content.counts)})
         notes.append(
@@ -137,7 +138,7 @@ def build_batches(
     return batches
 
 
-def combine_range_parts(table: pa.Table) -> pa.Table:
+def combine_range_parts(definition: MetricDefinition, table: pa.Table) -> pa.Table:
     """Return the landing rows of a batch with the rows of range parts combined into those of ranges."""
     is_part = pc.equal(table["kind"], PART_KIND)
     part_rows = table.filter(is_part).select(["shard", "label", "example"]).to_pylist()
@@ -148,7 +149,7 @@ def combine_range_parts(table: pa.Table) -> pa.Table:
         rows = list(shard_rows)
         parts = [json.loads(row["example"]) for row in rows]
         counts = [PartCounts(**part["counts"]) for part in parts]
-        for note in _range_notes(shard, parts[0]["start"], rows[-1]["label"], counts):
+        for note in _range_notes(definition, shard, parts[0]["start"], rows[-1]["label"], counts):
             at_ms = note["at_ms"]
             at = None if at_ms is None else datetime.fromtimestamp(at_ms // 1000, UTC)
             notes.append({**note, "at": at})
@@ -157,12 +158,14 @@ def combine_range_parts(table: pa.Table) -> pa.Table:
     )
 
 
-def _range_notes(shard: int, start: str, end: str, parts: list[PartCounts]) -> list[_Note]:
+def _range_notes(
+    definition: MetricDefinition, shard: int, start: str, end: str, parts: list[PartCounts]
+) -> list[_Note]:
     """Return the rows about a whole range: the entries missing from it, and its position."""
     whole, end_ms, notes = combine_parts(parts), parse_entry_id(end)[0], []
     gap_start_ms, gap_end_ms = whole.gap_ms or (parse_entry_id(start)[0], end_ms)
     # An event enters its stream some time after its own time.
-    interval = (gap_end_ms, max(0, gap_start_ms - int(MAX_EMIT_DELAY_S * 1000)))
+    interval = (gap_end_ms, max(0, gap_start_ms - int(definition.max_emit_delay_s * 1000)))
     if whole.lost:
         example = f"{whole.lost} entries after {start}, each of one event or of many"
         notes.append(_note(SET_ASIDE_KIND, shard, RejectionReason.TRIMMED, whole.lost, example, *interval))

@@ -13,8 +13,8 @@ from penstock.alerts.backtest.history_reader import HistoryReader
 from penstock.alerts.backtest.simulation import SimulatedIncident, simulate
 from penstock.alerts.rules.rule_check import parse_rule
 from penstock.alerts.rules.rule_types import complete_rule
+from penstock.definitions import EMIT_DELAY_S
 from penstock.model import Scope
-from penstock.streams.watermark import MAX_EMIT_DELAY_S
 from tests.integration.alerts.conftest import AlertPlatform
 from tests.integration.alerts.test_unknown_windows import lose_events
 from tests.integration.warehouse.landing_rows import insert_rows, landing_row
@@ -57,7 +57,7 @@ def _random_minutes(platform: AlertPlatform, seed: int) -> list[dict[str, Any]]:
             wait_ms = 9_000 if is_bad else 500
             rows.append(
                 landing_row(
-                    platform.now_s - MAX_EMIT_DELAY_S - 600 + second + 3,
+                    platform.now_s - EMIT_DELAY_S - 600 + second + 3,
                     queue=queue,
                     environment=platform.environment,
                     depth=generator.randint(40, 100) if is_bad else generator.randint(0, 45),
@@ -78,7 +78,7 @@ def _random_minutes(platform: AlertPlatform, seed: int) -> list[dict[str, Any]]:
 async def test_a_backtest_finds_the_incidents_of_the_evaluator(platform: AlertPlatform, seed: int) -> None:
     start_s = platform.now_s
     # The evaluator measures up to the watermark, which is behind the clock.
-    platform.now_s += MAX_EMIT_DELAY_S
+    platform.now_s += EMIT_DELAY_S
     insert_rows(platform.warehouse, *_random_minutes(platform, seed))
     lose_events(platform, "dropped", seconds_ago=-20 * 60 - 10, lasting_s=30)
     for queue in QUEUES:
@@ -113,8 +113,8 @@ async def _read_incidents(platform: AlertPlatform, rule_id: uuid.UUID) -> list[t
     )
     return [
         (
-            row["opened"] - MAX_EMIT_DELAY_S,
-            None if row["resolved"] is None else row["resolved"] - MAX_EMIT_DELAY_S,
+            row["opened"] - EMIT_DELAY_S,
+            None if row["resolved"] is None else row["resolved"] - EMIT_DELAY_S,
             row["notice_count"],
             json.loads(row["queues"]),
         )

@@ -58,7 +58,7 @@ def ranges_of(reader: StreamsReader, start: Offset, end: Offset) -> list[StreamR
 def landing_table(table: pa.Table) -> pa.Table:
     """Return the batch as the sink receives it, with range parts combined."""
     at = pc.cast(table["at_ms"], pa.timestamp("ms", "UTC"))
-    return combine_range_parts(table.set_column(table.column_names.index("at_ms"), "at", at))
+    return combine_range_parts(QUEUE, table.set_column(table.column_names.index("at_ms"), "at", at))
 
 
 def points(table: pa.Table) -> pa.Table:
