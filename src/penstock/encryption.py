@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError, PenstockError
+from penstock.trace_context import split_context
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -38,6 +39,7 @@ class DecryptedPayload:
 
     payload: bytes | None
     problem: str | None = None
+    traceparent: str | None = None
 
 
 class PayloadCipher:
@@ -73,7 +75,7 @@ class PayloadCipher:
         return head + nonce + self._keys[self._current_key_id].encrypt(nonce, payload, head)
 
     def decrypt(self, stored: bytes) -> bytes:
-        """Return the payload as it was pushed, whether it is encrypted or plain."""
+        """Return what `encrypt` got, whether it is encrypted or plain: a payload and its trace context."""
         if not stored or stored[0] != ENCRYPTED_MARK:
             return stored
         head_end = 2 + int.from_bytes(stored[1:2])
@@ -96,7 +98,8 @@ class PayloadCipher:
     def try_decrypt(self, stored: bytes) -> DecryptedPayload:
         """Decrypt a payload. It returns a failure instead of raising, so one payload cannot hide a page."""
         try:
-            return DecryptedPayload(self.decrypt(stored))
+            payload, traceparent = split_context(self.decrypt(stored))
+            return DecryptedPayload(payload, traceparent=traceparent)
         except KeyMissing as error:
             return DecryptedPayload(None, error.detail)
 

@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from penstock.trace_context import TraceContext
+
 logger = logging.getLogger("penstock")
 
 LINE_START = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) [\w.]+: "
@@ -33,6 +35,8 @@ class RequestIds(NamedTuple):
 
     request_id: str
     trace_id: str | None = None
+    trace_context: TraceContext | None = None
+    """The whole `traceparent` of the request."""
 
 
 request_ids: ContextVar[RequestIds | None] = ContextVar("request_ids", default=None)

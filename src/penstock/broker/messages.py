@@ -63,6 +63,8 @@ class Message:
     partition_id: int
     partition: str
     attempts: int
+    traceparent: str | None = None
+    """The trace context in which the message was pushed."""
 
 
 @dataclass(slots=True)

@@ -14,31 +14,30 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.ids import new_id_text
 from penstock.log_format import RequestIds, request_ids
+from penstock.trace_context import TraceContext
 
 REQUEST_ID = b"x-request-id"
 TRACE_PARENT = b"traceparent"
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 """What an id may consist of. Others are replaced: they would end up in logs and in a header."""
-_TRACE_PARENT = re.compile(
-    rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?"
-)
 
 
-def read_trace_id(fields: Mapping[bytes, bytes]) -> str | None:
-    """Return the trace id of `traceparent`; None without a valid one."""
+def read_trace_context(fields: Mapping[bytes, bytes]) -> TraceContext | None:
+    """Return the trace context of `traceparent`; None without a valid one."""
     value = fields.get(TRACE_PARENT)
-    match = _TRACE_PARENT.fullmatch(value) if value is not None else None
-    return match[1].decode() if match else None
+    return TraceContext.parse(value.decode("latin-1")) if value is not None else None
 
 
 def read_request_ids(fields: Mapping[bytes, bytes]) -> RequestIds | None:
     """Return the ids that a request brings; None if it brings none. A trace without an id gets one."""
     sent_id = fields.get(REQUEST_ID)
-    trace_id = read_trace_id(fields)
-    if sent_id is not None and _REQUEST_ID.fullmatch(sent_id):
-        return RequestIds(sent_id.decode(), trace_id)
-    return RequestIds(new_id_text(), trace_id) if sent_id is not None or trace_id is not None else None
+    context = read_trace_context(fields)
+    if sent_id is None and context is None:
+        return None
+    is_valid = sent_id is not None and _REQUEST_ID.fullmatch(sent_id)
+    request_id = sent_id.decode() if sent_id is not None and is_valid else new_id_text()
+    return RequestIds(request_id, context.trace_id if context else None, context)
 
 
 class RequestIdMiddleware:

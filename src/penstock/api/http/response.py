@@ -70,4 +70,5 @@ def payload_fields(caller: Caller, opened: DecryptedPayload) -> dict[str, object
         return {"data": None, "dataProblem": PAYLOAD_WITHHELD}
     if opened.payload is None:
         return {"data": None, "dataProblem": opened.problem}
-    return {"data": msgspec.Raw(opened.payload)}
+    trace = {} if opened.traceparent is None else {"traceparent": opened.traceparent}
+    return {"data": msgspec.Raw(opened.payload), **trace}

@@ -13,7 +13,12 @@ from penstock.api.access import hot_endpoint
 from penstock.api.http import request_parsing
 from penstock.api.http.reply import PendingRequest, Reply, completed, respond
 from penstock.api.http.response import HotResponse, deferred_response, set_deferral
-from penstock.api.routes.push_pop import admit_messages, check_message_queues, new_message
+from penstock.api.routes.push_pop import (
+    admit_messages,
+    check_message_queues,
+    new_message,
+    set_trace_context,
+)
 from penstock.api.schemas.message_bodies import (
     AckBody,
     AckOperation,
@@ -36,6 +41,7 @@ from penstock.caller import AccessScope, Caller
 from penstock.clock import iso
 from penstock.errors import InvalidRequest, LeaseLost, TransactionFailed
 from penstock.ids import new_id
+from penstock.log_format import request_ids
 from penstock.validation_text import shorten
 
 ERROR_TEXTS = {
@@ -166,6 +172,9 @@ async def transaction(request: Request, caller: Caller) -> Response:
         else:
             operations.append(operation)
             steps.append(TransactionStep(index, "ack", transactionId=operation.transactionId))
+    ids = request_ids.get()
+    if ids is not None and ids.trace_context is not None:
+        set_trace_context(messages, ids.trace_context)
     check_message_queues(caller, messages)
     admit_messages(caller, messages)
     acks = await _read_acks(services, caller, operations, body.requiredLeases)

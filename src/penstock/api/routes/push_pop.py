@@ -52,6 +52,7 @@ from penstock.errors import (
 )
 from penstock.log_format import request_ids
 from penstock.model import DEFAULT_PARTITION, QUEUE_MODE
+from penstock.trace_context import TraceContext, add_context, has_context
 
 MAX_WAIT_MS = 300_000
 
@@ -109,8 +110,8 @@ def push(services: Services, caller: Caller, raw: bytes, reply: Reply) -> Awaita
     if not request.messages:
         return completed(request.response([]))
     ids = request_ids.get()
-    if ids is not None and ids.trace_id is not None:
-        _set_trace_id(request.messages, uuid.UUID(ids.trace_id))
+    if ids is not None and ids.trace_context is not None:
+        set_trace_context(request.messages, ids.trace_context)
     if caller.queues is not None:
         check_message_queues(caller, request.messages)
     if caller.quotas is not None and caller.quotas.limits_storage:
@@ -122,11 +123,13 @@ def push(services: Services, caller: Caller, raw: bytes, reply: Reply) -> Awaita
     return None if request.pending_push.is_queued else request.resume()
 
 
-def _set_trace_id(messages: Iterable[NewMessage], trace_id: uuid.UUID) -> None:
-    """Give messages without a trace id that of their request."""
+def set_trace_context(messages: Iterable[NewMessage], context: TraceContext) -> None:
+    """Give messages without a trace context that of their request, and its trace id if they have none."""
+    trace_id = uuid.UUID(context.trace_id)
     for message in messages:
-        if message.trace_id is None:
-            message.trace_id = trace_id
+        if not has_context(message.payload):
+            message.payload = add_context(message.payload, context)
+            message.trace_id = message.trace_id or trace_id
 
 
 def check_message_queues(caller: Caller, messages: Iterable[NewMessage]) -> None:
@@ -191,7 +194,12 @@ def new_message(item: PushItem) -> NewMessage:
     payload = bytes(item.payload)
     if not payload.isascii():  # ASCII is valid UTF-8
         request_parsing.check_payload(payload)
-    return NewMessage(queue, partition, payload, item.transactionId, item.traceId)
+    message = NewMessage(queue, partition, payload, item.transactionId, item.traceId)
+    if item.traceparent is not None:
+        context = TraceContext.parse(item.traceparent)
+        if context is not None:
+            set_trace_context([message], context)
+    return message
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +314,8 @@ def _pop_response(popped: PopResult) -> HotResponse:
                 m.attempts,
             )
         )
+        if m.traceparent is not None:
+            messages[-1].traceparent = m.traceparent
     first = messages[0]
     body = PopResponse(
         True,

@@ -6,7 +6,7 @@ import uuid
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 PATH_NAME_SCHEMA = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[^/]+$"}
 """The schema of names of queues and consumer groups, which are parts of paths. `check_name` checks them."""
@@ -27,6 +27,8 @@ class PushItem(Struct):
     partition: str | None = None
     transactionId: str | None = None
     traceId: uuid.UUID | None = None
+    traceparent: str | None = None
+    """W3C Trace Context of the message; default: that of the request. An invalid one is ignored."""
 
 
 class PushBody(Struct):
@@ -71,6 +73,8 @@ class PoppedMessage(Struct):
     leaseId: str | None
     consumerGroup: str
     retryCount: int
+    traceparent: str | UnsetType = UNSET
+    """The trace context in which the message was pushed, if it has one"""
 
 
 class PopResponse(Struct):

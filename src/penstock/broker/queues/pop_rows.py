@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from penstock.broker.messages import Message
 from penstock.encryption import PayloadCipher
+from penstock.trace_context import TRACED_MARK, split_context
 
 
 class PopRow(Protocol):
@@ -24,9 +25,11 @@ def read_single(rows: list[PopRow], cipher: PayloadCipher) -> list[Message]:
     messages: list[Message] = []
     for _, _, _, message_id, transaction_id, trace_id, payload, *rest in rows:
         if message_id is not None:
-            messages.append(
-                Message(message_id, transaction_id or message_id, trace_id, cipher.decrypt(payload), *rest)
-            )
+            payload = cipher.decrypt(payload)
+            message = Message(message_id, transaction_id or message_id, trace_id, payload, *rest)
+            if payload[:1] == TRACED_MARK:
+                message.payload, message.traceparent = split_context(payload)
+            messages.append(message)
     return messages
 
 
@@ -52,16 +55,18 @@ def read_batch(rows: list[PopRow], cipher: PayloadCipher) -> list[Message]:
             if finished and any(r.lower <= offset < r.upper for r in finished):
                 continue
             id_text = str(message_id)
-            messages.append(
-                Message(
-                    id_text,
-                    transaction_id or id_text,
-                    trace_id,
-                    cipher.decrypt(payload),
-                    created_at,
-                    partition_id,
-                    partition,
-                    attempts.get(str(offset), 0) if attempts else 0,
-                )
+            payload = cipher.decrypt(payload)
+            message = Message(
+                id_text,
+                transaction_id or id_text,
+                trace_id,
+                payload,
+                created_at,
+                partition_id,
+                partition,
+                attempts.get(str(offset), 0) if attempts else 0,
             )
+            if payload[:1] == TRACED_MARK:
+                message.payload, message.traceparent = split_context(payload)
+            messages.append(message)
     return messages

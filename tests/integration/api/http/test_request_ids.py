@@ -11,7 +11,7 @@ from uuid import UUID
 import httpx
 import pytest
 
-from penstock.api.http.request_ids import read_request_ids, read_trace_id
+from penstock.api.http.request_ids import read_request_ids, read_trace_context
 from penstock.broker.queues.push import Pushes
 from penstock.log_format import JsonLogFormatter
 from tests.integration.api import shared_app
@@ -51,7 +51,8 @@ def address(server: RunningServer) -> str:
     ],
 )
 def test_only_a_valid_traceparent_names_a_trace(value: str, trace_id: str | None) -> None:
-    assert read_trace_id({b"traceparent": value.encode()}) == trace_id
+    context = read_trace_context({b"traceparent": value.encode()})
+    assert (context.trace_id if context else None) == trace_id
 
 
 def test_an_id_that_could_forge_log_lines_is_replaced() -> None:
@@ -85,6 +86,8 @@ async def test_messages_of_a_traced_push_keep_its_trace_id(address: str) -> None
         await client.post("/api/v1/push", json={"items": items[:1]})
         messages = (await client.get("/api/v1/pop/queue/traced", params={"batch": 3})).json()["messages"]
     assert [message["traceId"] for message in messages] == [str(UUID(TRACE_ID)), own, None]
+    assert [message.get("traceparent") for message in messages] == [TRACE_PARENT, TRACE_PARENT, None]
+    assert [message["data"] for message in messages] == [1, 2, 1]
 
 
 async def test_log_lines_of_a_failed_request_name_it_and_its_trace(

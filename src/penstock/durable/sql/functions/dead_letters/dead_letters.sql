@@ -69,7 +69,7 @@ LANGUAGE sql STABLE AS $$
         WHERE (scan_end.id IS NULL OR (l.failed_at, l.id) >= (scan_end.failed_at, scan_end.id))
           AND (p_error IS NULL OR position(lower(p_error) IN lower(coalesce(l.error, ''))) > 0)
           AND (search.payload IS NULL OR length(l.payload) > 0 AND get_byte(l.payload, 0) <> 1
-                                        AND position(search.payload IN l.payload) > 0)
+                                        AND position(search.payload IN plain_payload_v1(l.payload)) > 0)
         ORDER BY l.failed_at DESC, l.id DESC LIMIT p_limit OFFSET p_offset
     ), page AS MATERIALIZED (
         SELECT * FROM (

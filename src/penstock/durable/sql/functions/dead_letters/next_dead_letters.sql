@@ -63,7 +63,7 @@ BEGIN
                        AND (p_job.error IS NULL OR position(lower(p_job.error) IN lower(coalesce(d.error, ''))) > 0)
                        AND (v_payload IS NULL
                             OR length(d.payload) > 0 AND get_byte(d.payload, 0) <> 1
-                               AND position(v_payload IN d.payload) > 0) AS matches
+                               AND position(v_payload IN plain_payload_v1(d.payload)) > 0) AS matches
                 FROM dead_letters d
                 WHERE d.queue_id = v_queue_group.queue_id AND d.group_id = v_queue_group.group_id
                   AND d.failed_at >= greatest(cursor_failed_at, p_job.failed_from) AND d.failed_at < p_job.failed_before

@@ -40,7 +40,7 @@ BEGIN
             SELECT s.first_offset + n - 1 AS message_offset,
                    coalesce(s.transaction_ids[n], s.message_ids[n]::text) AS transaction_id,
                    v_payload IS NULL OR length(s.payloads[n]) > 0 AND get_byte(s.payloads[n], 0) <> 1
-                                        AND position(v_payload IN s.payloads[n]) > 0 AS matches
+                                        AND position(v_payload IN plain_payload_v1(s.payloads[n])) > 0 AS matches
             FROM ranges k
             CROSS JOIN LATERAL segments_v1(
                 v_partition_id, k.low, (k.low + least(k.size, v_scan_limit - k.size_before))::bigint) s

@@ -9,7 +9,7 @@ BEGIN
     IF substr(p_payload, 1, 1) = '\x01' THEN
         RETURN;
     END IF;
-    v_document := convert_from(p_payload, 'UTF8')::jsonb;
+    v_document := convert_from(plain_payload_v1(p_payload), 'UTF8')::jsonb;
     RETURN QUERY
     SELECT DISTINCT k.key, v.value #>> '{}'
     FROM unnest(p_keys) AS k (key) CROSS JOIN LATERAL jsonb_path_query(v_document, k.key::jsonpath) AS v (value)

@@ -38,7 +38,7 @@ LANGUAGE sql STABLE AS $$
           AND (p_transaction_id IS NULL OR coalesce(m.transaction_id, m.message_id::text) = p_transaction_id)
           AND (p_texts IS NULL OR substr(m.payload, 1, 1) = '\x01' OR EXISTS (
                   SELECT 1 FROM unnest(p_texts) x
-                  WHERE strpos(lower(convert_from(m.payload, 'UTF8') COLLATE "C"), x) > 0))
+                  WHERE strpos(lower(convert_from(plain_payload_v1(m.payload), 'UTF8') COLLATE "C"), x) > 0))
           AND (p_key IS NULL OR EXISTS (
                   SELECT 1 FROM index_values_v1(m.payload, ARRAY[p_key]) v WHERE v.value = p_value))
     ), matches AS (
