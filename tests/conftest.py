@@ -46,7 +46,7 @@ def clean_environment() -> Iterator[None]:
     Python's readline sets LINES and COLUMNS in the processes of pytest-xdist, even without a terminal.
     """
     with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
+        for name in [name for name in os.environ if name.startswith(("PENSTOCK_", "OTEL_"))]:
             patch.delenv(name)
         for name in ("LINES", "COLUMNS"):
             patch.delenv(name, raising=False)

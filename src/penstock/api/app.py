@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.telemetry import TelemetryConfig
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -27,6 +28,7 @@ from penstock.api.http.quota_counting import ByteQuotaMiddleware
 from penstock.api.http.request_ids import RequestIdMiddleware
 from penstock.api.http.security_headers import SecurityHeadersMiddleware
 from penstock.api.module_preload import read_page
+from penstock.api.otlp_export import exporting_metrics, start_exporters
 from penstock.api.routes import (
     access_tokens,
     ack_and_transaction,
@@ -103,6 +105,13 @@ PUBLIC_PATHS = frozenset(
     }
 )
 """The console, the guide, the documentation of the API and their files: pages without data."""
+FRAMEWORK_TELEMETRY: TelemetryConfig = {
+    "tracing": False,
+    "metrics": False,
+    "logs": False,
+    "auto_configure": False,
+}
+"""FastAPI's own spans and logs would contain queries and errors. `otlp_export` has those of Penstock."""
 GC_THRESHOLD = 20_000
 """Run the cyclic garbage collector after so many more allocations than deallocations."""
 
@@ -126,12 +135,18 @@ def create_app(settings: Settings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with open_services(settings) as services:
             app.state.services = services
-            with draining_on_sigterm(settings.drain_s, services.begin_drain):
-                yield
+            async with exporting_metrics(app, services):
+                with draining_on_sigterm(settings.drain_s, services.begin_drain):
+                    yield
 
     # FastAPIOffline serves the files of Swagger UI, so /docs works offline. Its page has an inline script.
     app = FastAPIOffline(
-        docs_url=None, redoc_url=None, title="Penstock", version=__version__, lifespan=lifespan
+        docs_url=None,
+        redoc_url=None,
+        title="Penstock",
+        version=__version__,
+        lifespan=lifespan,
+        telemetry=FRAMEWORK_TELEMETRY,
     )
     app.state.trusted_proxies = TrustedProxies(settings)
     app.state.origin_check = OriginCheck(settings)
@@ -159,6 +174,7 @@ def create_app(settings: Settings) -> FastAPI:
     routes = [route for module in ROUTE_MODULES for route in module.router.routes]
     app.add_middleware(AuditMiddleware, calls=audited_calls(access), routes=routes)
     app.add_middleware(RequestIdMiddleware)
+    start_exporters(app, settings)
     return app
 
 

@@ -20,11 +20,15 @@ from penstock.config import Settings, as_environment, load_settings
 from penstock.errors import PenstockError
 from penstock.listen_address import check_listen_address
 from penstock.log_format import configure_logging, logging_options
+from penstock.otlp.configuration import exports_spans
 from penstock.start_gate import must_wait, wait_for_start
 
 logger = logging.getLogger(__name__)
 
 APPLICATION_MODULE = "penstock.api.app"
+
+TRACED_PROTOCOL = "penstock.api.http.traced_protocol:TracedHttpProtocol"
+"""The protocol with a span for each hot request."""
 
 SERVER_OPTIONS: dict[str, Any] = {
     "http": "penstock.api.http.fast_protocol:FastHttpProtocol",
@@ -64,7 +68,7 @@ def serve(settings: Settings) -> None:
         log_level=settings.log_level,
         log_config=logging_options(settings.log_level, settings.log_format, "broker"),
         timeout_worker_healthcheck=WORKER_REPORT_TIMEOUT_S,
-        **SERVER_OPTIONS,
+        **(SERVER_OPTIONS | ({"http": TRACED_PROTOCOL} if exports_spans() else {})),
         **tls_options(settings),
     )
 

@@ -88,6 +88,11 @@ class WorkerAggregate(BackgroundTask):
             inherited = _decode_snapshot(slot.inherited)
         self._inherited_counters: SampleTable = _without_gauges(inherited.table()) if inherited else {}
 
+    @property
+    def is_first_process(self) -> bool:
+        """Whether this is the process of slot 0. There is one at a time behind a port."""
+        return self._slot.number == 0
+
     async def start(self) -> None:
         if not self._is_single_process:
             self._write_snapshot(self._own_samples())

@@ -212,6 +212,8 @@ _head_caches: WeakKeyDictionary[FastAPI, RequestHeadCache] = WeakKeyDictionary()
 class FastHttpProtocol(StrictHttpProtocol):
     """One client connection: hot requests in a `FastRequestCycle`, all others as uvicorn handles them."""
 
+    cycle_type = FastRequestCycle
+    """The cycle of hot requests. A server that exports spans has another one."""
     services: Services
     _head_cache: RequestHeadCache
     """Holds heads that passed all checks."""
@@ -248,7 +250,7 @@ class FastHttpProtocol(StrictHttpProtocol):
             cached_head, body = cache_hit
             self.url = cached_head.url
             cached_head.caller.was_used = True
-            fast_cycle = FastRequestCycle(self, cached_head.handler, cached_head.caller)
+            fast_cycle = self.cycle_type(self, cached_head.handler, cached_head.caller)
             fast_cycle.body = body
             self.cycle = fast_cycle  # type: ignore[assignment]
             fast_cycle.run()
@@ -361,7 +363,7 @@ class FastHttpProtocol(StrictHttpProtocol):
             return None  # the application reports the error
         if not self._is_plain(method == b"POST"):
             return None
-        cycle = FastRequestCycle(self, route.handler, caller)
+        cycle = self.cycle_type(self, route.handler, caller)
         cycle.request_ids = read_request_ids(self._header_fields)
         return cycle
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from penstock.api.http.response import HotResponse
@@ -32,6 +32,10 @@ class PendingRequest(ABC):
 
     def abandon(self, result: Any) -> None:  # noqa: B027 - most results need no undoing
         """Undo a result whose client has disconnected."""
+
+    def span_attributes(self) -> Mapping[str, str | int]:
+        """Describe the request for its span. Called only if spans are exported."""
+        return {}
 
     def cancel(self) -> None:  # noqa: B027 - most requests wait for nothing but their batch
         """Stop waiting for something to happen: the client has disconnected."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -87,6 +87,9 @@ class _AckRequest(PendingRequest):
             results.sort(key=lambda item: item.index)
         deferrals = [receipt.deferral for receipt in result if receipt.deferral is not None]
         return deferred_response(deferrals, results) if deferrals else HotResponse(200, encode(results))
+
+    def span_attributes(self) -> Mapping[str, str | int]:
+        return {"messaging.batch.message_count": len(self.acks)}
 
     async def defer(self, caller: Caller) -> HotResponse:
         return self.finish(await self.service.defer(caller.environment, self.acks))

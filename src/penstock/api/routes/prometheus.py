@@ -25,7 +25,7 @@ from penstock.api.exporter.quota_samples import quota_samples
 from penstock.api.exporter.worker_aggregate import summary_values
 from penstock.api.problems import described
 from penstock.api.services import Services, get_services
-from penstock.caller import Caller
+from penstock.caller import LOCAL_CALLER, Caller
 from penstock.definitions import DEFINITIONS
 from penstock.errors import PenstockError
 from penstock.model import Scope
@@ -106,12 +106,7 @@ def _text_response(collector: _SampleCollector) -> Response:
 async def _collect_samples(services: Services, caller: Caller) -> _SampleCollector:
     """Collect the samples of the caller's environment; of all and of the platform for its administrators."""
     if caller.is_platform_admin:
-        known_environments = services.tokens.environments()
-        environments = [known.scope for known in known_environments if not known.is_being_deleted]
-        of_environments, of_platform = await asyncio.gather(
-            _environment_samples(services, caller, environments), _platform_samples(services)
-        )
-        return _SampleCollector(of_environments | of_platform)
+        return _SampleCollector(await collect_all_samples(services, caller))
     samples = await _environment_samples(services, caller, [caller.environment])
     return _SampleCollector(
         {
@@ -120,6 +115,16 @@ async def _collect_samples(services: Services, caller: Caller) -> _SampleCollect
             if metric.is_of_environment
         }
     )
+
+
+async def collect_all_samples(services: Services, caller: Caller = LOCAL_CALLER) -> SampleTable:
+    """Collect the samples of all environments and of the platform, which administrators may read."""
+    known_environments = services.tokens.environments()
+    environments = [known.scope for known in known_environments if not known.is_being_deleted]
+    of_environments, of_platform = await asyncio.gather(
+        _environment_samples(services, caller, environments), _platform_samples(services)
+    )
+    return of_environments | of_platform
 
 
 async def _environment_samples(

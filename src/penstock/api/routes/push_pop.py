@@ -78,6 +78,11 @@ class _PushRequest(PendingRequest):
     async def resume(self, error: Exception | None = None) -> HotResponse:
         return self.response(await self.pushes.resume(self.pending_push, error))
 
+    def span_attributes(self) -> Mapping[str, str | int]:
+        queues = {message.queue for message in self.messages}
+        attributes: dict[str, str | int] = {"messaging.batch.message_count": len(self.messages)}
+        return {**attributes, "messaging.destination.name": queues.pop()} if len(queues) == 1 else attributes
+
     def response(self, results: Sequence[PushResult]) -> HotResponse:
         items = [PushItemResult(index, "failed", error=detail) for index, detail in self.failed.items()]
         for index, message, result in zip(self.indexes, self.messages, results, strict=True):

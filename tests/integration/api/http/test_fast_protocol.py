@@ -12,7 +12,6 @@ from typing import Any, ParamSpec, TypeVar
 import httpx
 import pytest
 
-from penstock.api.http import fast_protocol
 from penstock.api.http.fast_protocol import FastHttpProtocol, FastRequestCycle
 from penstock.api.http.strict_protocol import StrictHttpProtocol
 from penstock.broker.messages import NewMessage
@@ -52,7 +51,7 @@ def fast_path_urls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             urls.append(protocol.url.decode())
             super().__init__(protocol, handler, caller)
 
-    monkeypatch.setattr(fast_protocol, "FastRequestCycle", RecordingCycle)
+    monkeypatch.setattr(FastHttpProtocol, "cycle_type", RecordingCycle)
     return urls
 
 
