@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextvars import Context
 from dataclasses import replace
 from typing import Unpack
 
@@ -56,6 +57,8 @@ class Buffer(AsyncClosable):
         message = NewMessage(self._queue, payload, **options)
         item = push_item(message)
         self._api.assign_transaction_ids([item])
+        if self._api.tracing is not None:
+            self._api.tracing.create(item)
         self._unsent.append((replace(message, transaction_id=item.transaction_id), item))
         self._raise_failure()
         if len(self._unsent) >= self._size:
@@ -124,7 +127,11 @@ class Buffer(AsyncClosable):
             count = len(failed)
 
     def _start_timer(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._on_interval)
+        self._timer = asyncio.get_running_loop().call_later(
+            self._interval_s,
+            self._on_interval,
+            context=Context(),  # the flush is no part of what the first push belongs to
+        )
 
     def _on_interval(self) -> None:
         self._timer = None

@@ -155,8 +155,13 @@ class Delivery:
             )
             self.unacked = [message for message in self.unacked if message not in messages]
 
-        assert self.options.threads is not None
-        await call_handler(handler, argument, self.options.threads, leave_to_lease)
+        threads, tracing = self.options.threads, self.api.tracing
+        assert threads is not None
+        if tracing is None:
+            await call_handler(handler, argument, threads, leave_to_lease)
+            return
+        with tracing.processing(messages, is_batch=isinstance(self.options.handler, Batches)):
+            await call_handler(tracing.bind(handler), argument, threads, leave_to_lease)
 
     def _fail_message(self, message: Message, error: Exception) -> None:
         logger.warning(
@@ -187,12 +192,19 @@ class Delivery:
         """Send acks to the broker. Messages whose acks fail are delivered again after the lease."""
         results: Sequence[AckResult] = ()
         try:
-            results = await self._ack_with_retries([item for _, item in outcomes])
+            results = await self._ack_traced(outcomes)
         except ClientError as error:
             logger.error("Could not ack %d messages; they may be delivered again: %s", len(outcomes), error)
         acked = {id(message) for message, _ in outcomes}
         self.unacked = [message for message in self.unacked if id(message) not in acked]
         self._check_results(outcomes, results)
+
+    async def _ack_traced(self, outcomes: list[tuple[Message, AckItem]]) -> Sequence[AckResult]:
+        items = [item for _, item in outcomes]
+        if self.api.tracing is None:
+            return await self._ack_with_retries(items)
+        with self.api.tracing.acking([message for message, _ in outcomes]):
+            return await self._ack_with_retries(items)
 
     async def _ack_with_retries(self, items: list[AckItem]) -> Sequence[AckResult]:
         """Ack, and retry until the consumer stops or the lease is lost.

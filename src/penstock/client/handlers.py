@@ -21,7 +21,7 @@ async def call_handler(
     continues, and `on_thread_left_running` is called.
     """
     try:
-        if _is_async(handler):
+        if is_async(handler):
             result = handler(argument)
         else:
             result = await _run_in_thread(handler, argument, threads, on_thread_left_running)
@@ -54,7 +54,7 @@ def is_being_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _is_async(handler: Callable[..., object]) -> bool:
+def is_async(handler: Callable[..., object]) -> bool:
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
         getattr(handler, "__call__", None)  # noqa: B004 - an object may have an asynchronous __call__
     )

@@ -25,6 +25,7 @@ class NewMessage:
     partition: str | None = None
     transaction_id: str | None = None
     trace_id: UUID | str | None = None
+    traceparent: str | None = None
 
 
 class MessageOptions(TypedDict, total=False):
@@ -35,6 +36,8 @@ class MessageOptions(TypedDict, total=False):
     transaction_id: str | None
     """A second message with this id in the partition is a duplicate. Default: the client generates one."""
     trace_id: UUID | str | None
+    traceparent: str | None
+    """The trace context of the message (W3C Trace Context). Default: that of the push."""
 
 
 class PushResult(Struct, frozen=True, kw_only=True):
@@ -75,6 +78,8 @@ class Message(Struct, frozen=True, kw_only=True, eq=False, rename="camel"):
     group: str = field(name="consumerGroup")
     retry_count: int
     """Number of failed attempts."""
+    traceparent: str | None = None
+    """The trace context in which the message was pushed."""
 
     def into(self, kind: type[T]) -> T:
         """Convert the payload to a dataclass, Struct or other type. Raises msgspec.ValidationError."""
@@ -151,6 +156,7 @@ class PushItem(Struct, omit_defaults=True, rename="camel"):
     partition: str | None = None
     transaction_id: str | None = None
     trace_id: str | None = None
+    traceparent: str | None = None
 
 
 class AckItem(Struct, omit_defaults=True, rename="camel"):
@@ -169,7 +175,9 @@ def push_item(message: NewMessage) -> PushItem:
     """Convert a message to a request item. Raises TypeError if the payload cannot be encoded as JSON."""
     payload = msgspec.Raw(msgspec.json.encode(message.payload))
     trace_id = None if message.trace_id is None else str(message.trace_id)
-    return PushItem(message.queue, payload, message.partition, message.transaction_id, trace_id)
+    return PushItem(
+        message.queue, payload, message.partition, message.transaction_id, trace_id, message.traceparent
+    )
 
 
 def ack_item(message: Message, status: AckStatus, error: str | None = None) -> AckItem:

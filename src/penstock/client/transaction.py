@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -75,9 +76,11 @@ class Transaction:
         operations = [
             {"type": "push", "items": [step]} if isinstance(step, PushItem) else step for step in self._steps
         ]
-        response = await self._api.transaction(
-            operations, repeatable, accept=lambda status: status < 400 or status == 409
-        )
+        tracing = self._api.tracing
+        with tracing.sending(pushes) if tracing is not None and pushes else nullcontext():
+            response = await self._api.transaction(
+                operations, repeatable, accept=lambda status: status < 400 or status == 409
+            )
         if response.status == 409 and not response.body.startswith(b'{"transactionId"'):
             raise api_error(response.status, response.body, None)
         result = response.read(_result)

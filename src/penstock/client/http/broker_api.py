@@ -27,6 +27,7 @@ from penstock.client.messages import (
 from penstock.client.operations import Operations
 from penstock.client.pop_request import PopRequest
 from penstock.client.settings import ClientSettings
+from penstock.client.tracing.discovery import find_tracing
 
 _encode = msgspec.json.encode
 _push_results = msgspec.json.Decoder(list[PushResult])
@@ -50,7 +51,9 @@ class BrokerApi:
 
     def __init__(self, urls: str | Sequence[str], settings: ClientSettings, token: str | None = None) -> None:
         self.settings = settings
-        self.transport = Transport(urls, settings, token)
+        self.tracing = find_tracing()
+        """None without OpenTelemetry."""
+        self.transport = Transport(urls, settings, token, self.tracing)
         self.operations = Operations(self.transport, settings.queued_operation_timeout_s)
 
     def close(self) -> None:
@@ -72,6 +75,12 @@ class BrokerApi:
         """Push items. Those at the indexes in `generated` have ids that no other call uses."""
         if not items:
             return Results([])
+        if self.tracing is None:
+            return await self._push(items, generated)
+        with self.tracing.sending(items):
+            return await self._push(items, generated)
+
+    async def _push(self, items: Sequence[PushItem], generated: set[int]) -> Results[PushResult]:
         repeatable = all(item.transaction_id is not None for item in items)
         body = _encode({"items": items})
         response = await self.transport.send("POST", "/api/v1/push", body, repeatable=repeatable)

@@ -12,7 +12,11 @@ import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from penstock.client.tracing.spans import Tracing
 
 MAX_IDLE_S = 60.0
 """Less than the 75 s after which a broker closes an idle connection."""
@@ -62,7 +66,13 @@ class RequestCancellation:
 class BrokerEndpoint:
     """The address of a broker, and the idle connections to it."""
 
-    def __init__(self, url: str, tls: ssl.SSLContext | None = None, token: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        tls: ssl.SSLContext | None = None,
+        token: str | None = None,
+        tracing: Tracing | None = None,
+    ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in DEFAULT_PORTS or not parts.hostname or parts.query or parts.fragment:
             raise ValueError(
@@ -76,6 +86,7 @@ class BrokerEndpoint:
         self.tls = (tls or default_tls_context()) if parts.scheme == "https" else None
         host = parts.netloc.rpartition("@")[2].encode()
         self._headers = b"Host: " + host + b"\r\nUser-Agent: penstock-client\r\n" + _authorization(token)
+        self._tracing = tracing
         self._idle: list[Connection] = []
 
     async def request(
@@ -140,6 +151,8 @@ class BrokerEndpoint:
     def _build_head(self, method: str, path: str, body: bytes | None) -> bytes:
         line = f"{method} {self.path_prefix}{path} HTTP/1.1\r\n".encode("ascii")
         head = line + self._headers
+        if self._tracing is not None:
+            head += self._tracing.header()
         if body is None:
             return head + b"\r\n"
         return head + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)

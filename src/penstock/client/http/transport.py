@@ -14,7 +14,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -29,6 +29,9 @@ from penstock.client.errors import (
 )
 from penstock.client.http.connections import BrokerEndpoint, ConnectionLost, RequestCancellation, Unreachable
 from penstock.client.settings import ClientSettings
+
+if TYPE_CHECKING:
+    from penstock.client.tracing.spans import Tracing
 
 T = TypeVar("T")
 
@@ -77,10 +80,16 @@ def retry_delay_s(
 class Transport:
     """The brokers of a client. It uses one until that fails, then the next, in turn."""
 
-    def __init__(self, urls: str | Sequence[str], settings: ClientSettings, token: str | None = None) -> None:
+    def __init__(
+        self,
+        urls: str | Sequence[str],
+        settings: ClientSettings,
+        token: str | None = None,
+        tracing: Tracing | None = None,
+    ) -> None:
         urls = [urls] if isinstance(urls, str) else urls
         token = token or os.environ.get(TOKEN_VARIABLE)
-        self._endpoints = [BrokerEndpoint(url, settings.tls, token) for url in urls]
+        self._endpoints = [BrokerEndpoint(url, settings.tls, token, tracing) for url in urls]
         if not self._endpoints:
             raise ValueError("The client needs at least one broker URL, such as http://127.0.0.1:7480.")
         self.settings = settings
