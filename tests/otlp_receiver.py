@@ -137,5 +137,7 @@ def _read(attributes: list[KeyValue]) -> Attributes:
 
 
 def _value(value: AnyValue) -> str | int | float | bool:
-    content: str | int | float | bool = getattr(value, value.WhichOneof("value"))
+    kind = value.WhichOneof("value")
+    assert kind is not None
+    content: str | int | float | bool = getattr(value, kind)
     return content

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypedDict
 
 from pyspark import SparkContext
@@ -18,7 +18,7 @@ from penstock.pipeline.metric_query import SPARK_ERRORS, MetricQuery, QueryState
 from penstock.pipeline.sink.clickhouse_sink import SinkState
 from penstock.pipeline.spark_status import read_spark_status
 from penstock.redis_clients import connect_redis
-from penstock.streams.batch_history import add_batches
+from penstock.streams.batch_history import BatchRecord, add_batches
 from penstock.streams.positions import read_lag, read_stream_state
 from penstock.streams.progress import (
     DRAINING,
@@ -36,6 +36,10 @@ INTERVAL_S = 2.0
 STARTING_INTERVAL_S = 0.25
 """The supervisor notices soon when the pipeline has started."""
 STOP_TIMEOUT_S = 10.0
+
+
+BatchCallback = Callable[[str, Sequence[BatchRecord]], None]
+"""Called with the name of a metric and its batches that have finished since the last call."""
 
 
 class MetricReport(TypedDict):
@@ -65,11 +69,17 @@ class Heartbeat:
     """
 
     def __init__(
-        self, redis_url: str, definitions: Iterable[MetricDefinition], *, interval_s: float = INTERVAL_S
+        self,
+        redis_url: str,
+        definitions: Iterable[MetricDefinition],
+        *,
+        interval_s: float = INTERVAL_S,
+        on_batches: BatchCallback | None = None,
     ) -> None:
         self.draining = False
         self._redis = connect_redis(redis_url, socket_timeout=5, socket_connect_timeout=2)
         self._interval_s = interval_s
+        self._on_batches = on_batches
         self._sinks = {definition: SinkState() for definition in definitions}
         self._queries: Mapping[MetricDefinition, MetricQuery] = {}
         self._context: SparkContext | None = None
@@ -161,6 +171,8 @@ class Heartbeat:
         sink = self._sinks[definition]
         if sink.recent_batches:
             batches = take_finished_batches(sink, query.read_recent_progress())
+            if self._on_batches is not None:
+                self._on_batches(definition.name, batches)
             add_batches(self._redis, definition.name, batches)
 
     def _combine_states(self, states: list[str]) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import shutil
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -27,6 +29,7 @@ from redis.exceptions import RedisError
 from penstock.config import Settings
 from penstock.definitions import DEFINITIONS, MetricDefinition
 from penstock.errors import ComponentFailed, ConfigError
+from penstock.otlp.configuration import load_exporters
 from penstock.pipeline import worker_launcher
 from penstock.pipeline.archive.event_archive import Archive, archive_root
 from penstock.pipeline.checkpoint import (
@@ -40,7 +43,7 @@ from penstock.pipeline.checkpoint import (
 )
 from penstock.pipeline.checkpoint_store import MetricCheckpoint, open_checkpoint_stores
 from penstock.pipeline.fork_server import start_fork_server
-from penstock.pipeline.heartbeat import Heartbeat
+from penstock.pipeline.heartbeat import BatchCallback, Heartbeat
 from penstock.pipeline.metric_query import (
     SPARK_ERRORS,
     MetricQuery,
@@ -57,6 +60,9 @@ from penstock.redis_clients import connect_redis
 from penstock.start_gate import must_wait, wait_for_start
 from penstock.streams.drain_target import DrainTarget
 from penstock.warehouse.clickhouse_client import connect
+
+if TYPE_CHECKING:
+    from penstock.otlp.exporters import Exporters
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +122,8 @@ def _open_pipeline(settings: Settings, definitions: Iterable[MetricDefinition]) 
     fork_server = start_fork_server(scratch.absolute(), worker_launcher.main)  # before any thread
     stopping = threading.Event()
     _stop_on_signals(stopping)
-    heartbeat = Heartbeat(settings.redis_url, definitions)
+    exporters = load_exporters("pipeline", socket.gethostname())
+    heartbeat = Heartbeat(settings.redis_url, definitions, on_batches=_export_batches(exporters))
     if not starts_early:
         heartbeat.start()
     try:
@@ -140,6 +147,17 @@ def _open_pipeline(settings: Settings, definitions: Iterable[MetricDefinition]) 
             session.stop()
     finally:
         heartbeat.stop()
+        if exporters is not None:
+            exporters.close()
+
+
+def _export_batches(exporters: Exporters | None) -> BatchCallback | None:
+    """Return what exports finished batches; None without an export, which needs no SDK of OpenTelemetry."""
+    if exporters is None:
+        return None
+    from penstock.pipeline.batch_spans import BatchSpans
+
+    return BatchSpans(exporters).export
 
 
 class Pipeline:
