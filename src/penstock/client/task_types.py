@@ -27,6 +27,8 @@ class NewTask:
     """The task expires if it has not started by then."""
     idempotency_key: str | None = None
     max_attempts: int | None = None
+    traceparent: str | None = None
+    """The trace context of the task (W3C Trace Context). Default: that of the enqueue."""
 
 
 class EnqueuedTask(Struct, frozen=True):
@@ -54,6 +56,8 @@ class Task(StoredTask, frozen=True, eq=False, rename="camel"):
     attempt: int
     started_at: datetime
     held_until: datetime
+    traceparent: str | None = None
+    """The trace context in which the task was enqueued."""
 
     def into(self, kind: type[T]) -> T:
         """Convert the payload to a dataclass, Struct or other type. Raises msgspec.ValidationError."""

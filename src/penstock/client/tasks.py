@@ -37,6 +37,7 @@ class _TaskItem(Struct, omit_defaults=True, rename="camel"):
     ttl_ms: int | None = None
     idempotency_key: str | None = None
     max_attempts: int | None = None
+    traceparent: str | None = None
 
 
 class _NackItem(Struct, omit_defaults=True, rename="camel"):
@@ -118,6 +119,13 @@ class Tasks:
         items = [_task_item(task) for task in tasks]
         if not items:
             return []
+        tracing = self._transport.tracing
+        if tracing is None:
+            return await self._enqueue(queue, items)
+        with tracing.sending("enqueue", {queue}, [item.traceparent for item in items]):
+            return await self._enqueue(queue, items)
+
+    async def _enqueue(self, queue: str, items: Sequence[_TaskItem]) -> list[EnqueuedTask]:
         generated = set()
         if self._transport.settings.make_transaction_ids:
             prefix = uuid4().hex
@@ -253,6 +261,7 @@ class Tasks:
             grace_s=grace_s,
             name=name,
             on_lost=on_lost,
+            tracing=self._transport.tracing,
         )
 
     # State and limits
@@ -345,6 +354,7 @@ def _task_item(task: NewTask) -> _TaskItem:
         None if task.ttl_s is None else _ms(task.ttl_s),
         task.idempotency_key,
         task.max_attempts,
+        task.traceparent,
     )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 import msgspec
 
@@ -21,6 +21,9 @@ from penstock.client.messages import (
     ack_item,
     push_item,
 )
+
+if TYPE_CHECKING:
+    from penstock.client.tracing.spans import Tracing
 
 NOT_EXECUTED = "not carried out"
 
@@ -76,8 +79,7 @@ class Transaction:
         operations = [
             {"type": "push", "items": [step]} if isinstance(step, PushItem) else step for step in self._steps
         ]
-        tracing = self._api.tracing
-        with tracing.sending(pushes) if tracing is not None and pushes else nullcontext():
+        with _tracing_pushes(self._api.tracing, pushes):
             response = await self._api.transaction(
                 operations, repeatable, accept=lambda status: status < 400 or status == 409
             )
@@ -98,6 +100,13 @@ class Transaction:
             raise RuntimeError("The transaction was already sent. Create another one.")
         self._steps.append(step)
         return self
+
+
+def _tracing_pushes(tracing: Tracing | None, pushes: list[PushItem]) -> AbstractContextManager[None]:
+    """Return the span of a transaction's pushes, if there are both."""
+    if tracing is None or not pushes:
+        return nullcontext()
+    return tracing.sending("push", {push.queue for push in pushes}, [push.traceparent for push in pushes])
 
 
 def _failure(result: TransactionResult, uncertain: bool) -> TransactionFailed:

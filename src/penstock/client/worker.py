@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from penstock.client.errors import ClientError, error_text
 from penstock.client.handlers import call_handler
@@ -15,6 +16,9 @@ from penstock.client.task_reports import RunningTask, TaskReporter
 from penstock.client.task_types import Task
 from penstock.client.tasks import Tasks
 from penstock.client.work_fetcher import WorkFetcher
+
+if TYPE_CHECKING:
+    from penstock.client.tracing.spans import Tracing
 
 logger = logging.getLogger("penstock.client")
 
@@ -58,6 +62,7 @@ class Worker(Runner):
         grace_s: float,
         name: str,
         on_lost: LostCallback | None,
+        tracing: Tracing | None = None,
     ) -> None:
         if concurrency < 1:
             raise ValueError(f"concurrency must be 1 or more, not {concurrency}")
@@ -71,6 +76,7 @@ class Worker(Runner):
         self._grace_s = grace_s
         self._name = name
         self._on_lost = on_lost
+        self._tracing = tracing
         self._running: dict[int, RunningTask] = {}
         self._reporter = TaskReporter(tasks, self._on_lease_lost)
         self._capacity_freed = asyncio.Event()
@@ -161,7 +167,12 @@ class Worker(Runner):
             )
 
         assert self._threads is not None
-        await call_handler(self._handler, running.task, self._threads, leave_to_lease)
+        if self._tracing is None:
+            await call_handler(self._handler, running.task, self._threads, leave_to_lease)
+            return
+        with self._tracing.running(running.task):
+            handler = self._tracing.bind(self._handler)
+            await call_handler(handler, running.task, self._threads, leave_to_lease)
 
     async def _send_heartbeats(self) -> None:
         while True:

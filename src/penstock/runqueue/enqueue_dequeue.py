@@ -17,6 +17,7 @@ from penstock.runqueue.pending_dequeue import DequeueArguments, PendingDequeue
 from penstock.runqueue.scripts import Scripts
 from penstock.runqueue.task_model import EnqueueResult, NewTask, RunningTask
 from penstock.runqueue.task_wakeups import TaskWakeups
+from penstock.trace_context import TRACED_MARK, split_context
 
 BYTES_PER_WEIGHT = 8 * 1024
 """When calls are merged, a task weighs one more for each of these bytes of payload."""
@@ -159,6 +160,9 @@ def _task_header(name: str, task_id: str, task: NewTask) -> TaskHeader:
 def _running_task(now_ms: int, row: DequeuedRow, payload: bytes) -> RunningTask:
     task_id, name, token, attempt, max_attempts, priority, enqueued_ms, deadline_ms = row
     scope, queue = parse_queue_name(name)
+    traceparent = None
+    if payload[:1] == TRACED_MARK:
+        payload, traceparent = split_context(payload)
     return RunningTask(
         task_id,
         scope,
@@ -171,4 +175,5 @@ def _running_task(now_ms: int, row: DequeuedRow, payload: bytes) -> RunningTask:
         enqueued_ms,
         now_ms,
         deadline_ms,
+        traceparent,
     )

@@ -70,6 +70,8 @@ class RunningTask:
     enqueued_ms: int
     started_ms: int
     deadline_ms: int
+    traceparent: str | None = None
+    """The trace context in which the task was enqueued."""
 
     @property
     def lease(self) -> Lease:
@@ -100,6 +102,7 @@ class Task:
     error: str
     dead_ms: int | None
     payload: bytes
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

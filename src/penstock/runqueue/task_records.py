@@ -7,6 +7,7 @@ from msgspec import msgpack
 from penstock.model import Scope
 from penstock.runqueue.keys import parse_queue_name
 from penstock.runqueue.task_model import Task, TaskState
+from penstock.trace_context import split_context
 
 FIELDS = (
     *("queue", "state", "priority", "attempts", "max_attempts", "enqueued", "eligible_at", "expires", "ttl"),
@@ -20,6 +21,7 @@ def scope_of_record(record: bytes) -> Scope:
 
 
 def decode_task(task_id: str, record: bytes, payload: bytes) -> Task:
+    payload, traceparent = split_context(payload)
     fields = dict(zip(FIELDS, msgpack.decode(record), strict=False))
     state = TaskState(fields["state"])
     due_ms = {
@@ -44,4 +46,5 @@ def decode_task(task_id: str, record: bytes, payload: bytes) -> Task:
         error=fields["error"],
         dead_ms=fields["dead_at"] or None,
         payload=payload,
+        traceparent=traceparent,
     )

@@ -60,6 +60,7 @@ def test_a_trace_leads_from_the_push_to_its_handler(environment: dict[str, str],
         # Both processes have ended, so all of their spans have arrived.
         check_first_attempt_and_retry(receiver)
         check_batches(receiver)
+        check_tasks(receiver)
         [search] = receiver.find("GET /api/v1/messages/search")
         assert (search.trace_id, search.parent_id) == (TRACE_ID, "b7ad6b7169203331")
         assert not any(SECRET.encode() in body for body in receiver.bodies)
@@ -103,6 +104,15 @@ def check_batches(receiver: OtlpReceiver) -> None:
     assert (flush.kind, flush.links) == (CLIENT, [span.span_id for span in created])
 
 
+def check_tasks(receiver: OtlpReceiver) -> None:
+    [enqueue] = receiver.find("enqueue mails")
+    [process] = receiver.find("process mails")
+    assert (enqueue.kind, process.kind) == (PRODUCER, CONSUMER)
+    assert (process.trace_id, process.parent_id) == (enqueue.trace_id, enqueue.span_id)
+    [served] = receiver.find("POST /api/v1/run-queues/{queue}/tasks")
+    assert served.parent_id == enqueue.span_id
+
+
 def check_metrics(receiver: OtlpReceiver) -> None:
     def pushed() -> bool:
         points = receiver.points["penstock_requests"]
@@ -115,7 +125,7 @@ def check_metrics(receiver: OtlpReceiver) -> None:
         point.attributes["messaging.destination.name"]: point.value
         for point in receiver.points["messaging.client.sent.messages"]
     }
-    assert sent == {"orders": 1, "batches": 2, "buffered": 2}
+    assert sent == {"orders": 1, "batches": 2, "buffered": 2, "mails": 1}
     assert "messaging.process.duration" in receiver.points
 
 

@@ -27,6 +27,9 @@ async def main(url: str) -> None:
         async with client.buffered("buffered") as buffer:
             await buffer.push(SECRET)
             await buffer.push(SECRET)
+        await client.tasks.enqueue("mails", SECRET)
+        worker = client.tasks.worker("mails", lambda task: worker.stop())
+        await worker
     print(json.dumps([name for name in sys.modules if name.startswith("opentelemetry")]))
 
 

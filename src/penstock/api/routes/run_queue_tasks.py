@@ -26,6 +26,7 @@ from penstock.api.schemas.message_bodies import encode
 from penstock.api.services import Services, get_services
 from penstock.caller import Caller, CountedWait
 from penstock.errors import InvalidRequest, Overloaded, WrongState
+from penstock.log_format import request_ids
 from penstock.runqueue.pending_dequeue import PendingDequeue
 from penstock.runqueue.task_model import EnqueueResult, NewTask, RunningTask
 
@@ -55,6 +56,9 @@ class EnqueueHandler:
     ) -> Awaitable[HotResponse] | None:
         """Enqueue tasks, in a batch without a task of their own, unless a lookup has to be awaited first."""
         tasks = task_bodies.to_new_tasks(request_parsing.decode(task_bodies.enqueue_decoder, body))
+        ids = request_ids.get()
+        if ids is not None and ids.trace_context is not None:
+            tasks = task_bodies.with_trace_context(tasks, ids.trace_context)
         if caller.quotas is not None and caller.quotas.limits_queues:
             return self._enqueue_within_quotas(services, caller, tasks, len(body))
         if caller.quotas is not None and caller.quotas.limits_storage:

@@ -6,6 +6,7 @@ run a task at once.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import msgspec
@@ -38,6 +39,7 @@ from penstock.runqueue.task_model import (
     TaskChange,
     TaskOutcome,
 )
+from penstock.trace_context import TraceContext, add_context, has_context
 
 MAX_WAIT_MS = 300_000
 MAX_TOKEN = 2**53
@@ -58,6 +60,8 @@ class TaskBody(Struct, forbid_unknown_fields=True):
     ttlMs: Annotated[int, Meta(ge=1, le=MAX_DELAY_MS)] | None = None
     idempotencyKey: IdempotencyKey | None = None
     maxAttempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] = 3
+    traceparent: str | None = None
+    """W3C Trace Context of the task; default: that of the request. An invalid one is ignored."""
 
 
 class EnqueueBody(TaskBody, forbid_unknown_fields=True):
@@ -141,6 +145,8 @@ class DequeuedTask(Struct):
     enqueuedAt: str
     startedAt: str
     heldUntil: str
+    traceparent: str | UnsetType = UNSET
+    """The trace context in which the task was enqueued, if it has one"""
 
 
 class EnqueueResponse(Struct):
@@ -198,6 +204,7 @@ class TaskDetail(Struct):
     payload: Raw
     payloadProblem: str | UnsetType = UNSET
     """Why `payload` is null although the task may have one."""
+    traceparent: str | UnsetType = UNSET
 
 
 enqueue_decoder = msgspec.json.Decoder(EnqueueBody)
@@ -228,14 +235,24 @@ def to_new_tasks(body: EnqueueBody) -> list[NewTask]:
 
 
 def _to_new_task(body: TaskBody) -> NewTask:
+    payload = check_payload(bytes(body.payload))
+    context = None if body.traceparent is None else TraceContext.parse(body.traceparent)
     return NewTask(
-        check_payload(bytes(body.payload)),
+        payload if context is None else add_context(payload, context),
         body.priority,
         body.delayMs,
         body.ttlMs,
         body.idempotencyKey,
         body.maxAttempts,
     )
+
+
+def with_trace_context(tasks: list[NewTask], context: TraceContext) -> list[NewTask]:
+    """Give tasks without a trace context that of their request."""
+    return [
+        task if has_context(task.payload) else replace(task, payload=add_context(task.payload, context))
+        for task in tasks
+    ]
 
 
 def enqueue_response(results: list[EnqueueResult]) -> EnqueueResponse:
@@ -258,6 +275,7 @@ def dequeue_response(tasks: list[RunningTask]) -> DequeueResponse:
                 iso_from_ms(task.enqueued_ms),
                 iso_from_ms(task.started_ms),
                 iso_from_ms(task.deadline_ms),
+                UNSET if task.traceparent is None else task.traceparent,
             )
             for task in tasks
         ]
@@ -300,6 +318,7 @@ def task_detail(caller: Caller, task: Task) -> TaskDetail:
         deadAt=iso_from_ms_or_none(task.dead_ms),
         payload=Raw((task.payload if may_read_payload else None) or b"null"),
         payloadProblem=UNSET if may_read_payload else PAYLOAD_WITHHELD,
+        traceparent=UNSET if task.traceparent is None else task.traceparent,
     )
 
 

@@ -77,7 +77,7 @@ class BrokerApi:
             return Results([])
         if self.tracing is None:
             return await self._push(items, generated)
-        with self.tracing.sending(items):
+        with self.tracing.sending("push", {i.queue for i in items}, [i.traceparent for i in items]):
             return await self._push(items, generated)
 
     async def _push(self, items: Sequence[PushItem], generated: set[int]) -> Results[PushResult]:

@@ -93,6 +93,8 @@ class Transport:
         if not self._endpoints:
             raise ValueError("The client needs at least one broker URL, such as http://127.0.0.1:7480.")
         self.settings = settings
+        self.tracing = tracing
+        """None without OpenTelemetry."""
         self._current = random.randrange(len(self._endpoints))  # spread clients over the brokers
 
     def close(self) -> None:

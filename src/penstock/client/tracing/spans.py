@@ -19,6 +19,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from penstock.client.handlers import is_async
 from penstock.client.messages import Message, PushItem
+from penstock.client.task_types import Task
 
 SCOPE = "penstock.client"
 SYSTEM = "penstock"
@@ -58,15 +59,15 @@ class Tracing:
         return f"traceparent: {traceparent}\r\n".encode() if traceparent else b""
 
     @contextmanager
-    def sending(self, items: Sequence[PushItem]) -> Iterator[None]:
-        """Put the push of these items into a span, which is the context of those without one of their own."""
-        contexts = [_parse(item.traceparent) for item in items if item.traceparent is not None]
+    def sending(self, operation: str, queues: set[str], traceparents: Sequence[str | None]) -> Iterator[None]:
+        """Put a push or enqueue into a span. It is the context of items that bring none of their own."""
+        contexts = [_parse(traceparent) for traceparent in traceparents if traceparent is not None]
         links = [Link(context) for context in contexts if context is not None]
-        kind = SpanKind.CLIENT if len(contexts) == len(items) else SpanKind.PRODUCER
-        attributes = _operation("push", "send", {item.queue for item in items}, len(items))
+        kind = SpanKind.CLIENT if len(contexts) == len(traceparents) else SpanKind.PRODUCER
+        attributes = _operation(operation, "send", queues, len(traceparents))
         with self._span(attributes, kind, None, links, self._operation_duration):
             yield
-        self._sent.add(len(items), _metric_attributes(attributes))
+        self._sent.add(len(traceparents), _metric_attributes(attributes))
 
     def create(self, item: PushItem) -> None:
         """Give a buffered message a span of its own, which the later push links to."""
@@ -88,15 +89,23 @@ class Tracing:
         )
         first = messages[0]
         attributes["messaging.consumer.group.name"] = first.group
-        parent, links = Context(), [Link(context) for context in contexts]
         if not is_batch:
             attributes["messaging.message.id"] = first.id
             attributes["messaging.destination.partition.id"] = first.partition
             attributes["penstock.message.retry_count"] = first.retry_count
-            if contexts and first.retry_count == 0:
-                parent, links = trace.set_span_in_context(trace.NonRecordingSpan(contexts[0]), parent), []
-        self._consumed.add(len(messages), _metric_attributes(attributes))
-        with self._span(attributes, SpanKind.CONSUMER, parent, links, self._process_duration):
+        is_child = not is_batch and first.retry_count == 0
+        with self._handler_span(attributes, contexts, len(messages), is_child=is_child):
+            yield
+
+    @contextmanager
+    def running(self, task: Task) -> Iterator[None]:
+        """Put the handler of a task into a span, as that of a message."""
+        context = _parse(task.traceparent)
+        attributes = _operation("process", "process", {task.queue}, 1)
+        attributes["messaging.message.id"] = task.id
+        attributes["penstock.message.retry_count"] = task.attempt - 1
+        contexts = [] if context is None else [context]
+        with self._handler_span(attributes, contexts, 1, is_child=task.attempt == 1):
             yield
 
     @contextmanager
@@ -114,6 +123,17 @@ class Tracing:
             return handler
         context = copy_context()
         return lambda argument: context.run(handler, argument)
+
+    @contextmanager
+    def _handler_span(
+        self, attributes: Attributes, contexts: Sequence[SpanContext], count: int, *, is_child: bool
+    ) -> Iterator[None]:
+        parent, links = Context(), [Link(context) for context in contexts]
+        if is_child and contexts:
+            parent, links = trace.set_span_in_context(trace.NonRecordingSpan(contexts[0]), parent), []
+        self._consumed.add(count, _metric_attributes(attributes))
+        with self._span(attributes, SpanKind.CONSUMER, parent, links, self._process_duration):
+            yield
 
     @contextmanager
     def _span(
