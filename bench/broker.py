@@ -17,7 +17,7 @@ import asyncpg
 import uvloop
 from rich.console import Console
 
-from bench import delivery_latency, harness, large_log, token_check
+from bench import delivery_latency, harness, large_log, token_check, tracing_check
 from bench.contestants.contestant import Contestant
 from bench.contestants.penstock import Penstock
 from bench.contestants.plain_table import CopyToTable, InsertIntoTable
@@ -63,6 +63,7 @@ UNITS = {
     "wal_bytes_small_message": f"bytes of write-ahead log per message of {SMALL_BYTES} bytes, one by one",
     "ratios *_vs_pgmq, *_vs_copy": "speed of Penstock divided by the other's, median of the rounds",
     "ratio token_vs_none_push": "CPU of the broker per single push with a token divided by that without",
+    "ratio exporting_vs_off_push": "the same with an export of spans divided by that without",
     "ratios *_vs_empty": "time with that many stored messages divided by the time on an empty database",
 }
 PACKAGES = (
@@ -263,6 +264,10 @@ async def run(options: argparse.Namespace, console: Console) -> Results:
         )
         console.print("Measuring single pushes with and without a token …")
         results.extra["token_check"] = await token_check.measure_token_check(broker, options.token_turns)
+        console.print("Measuring single pushes with and without an export of spans …")
+        results.extra["tracing_check"] = await tracing_check.measure_tracing(
+            servers, broker, options.token_turns
+        )
         if options.rows:
             console.print(f"Loading {options.rows:,} messages into {large_log.PARTITIONS:,} partitions …")
             results.extra["deep"] = await large_log.compare(
@@ -301,6 +306,7 @@ def ratios(results: Results) -> dict[str, float]:
             medians[f"{scenario.name}_vs_{suffix}"] = results.ratio(scenario.name, OURS, other)
     medians |= results.extra.get("deep", {}).get("ratios", {})
     medians["token_vs_none_push"] = results.extra["token_check"]["token_vs_none_push"]
+    medians["exporting_vs_off_push"] = results.extra["tracing_check"]["exporting_vs_off_push"]
     return {name: value for name, value in medians.items() if value is not None}
 
 
@@ -336,6 +342,12 @@ def print_results(results: Results, console: Console) -> None:
         f"single push with a token: {check['push_us_token']:.1f} µs of broker CPU, without: "
         f"{check['push_us_none']:.1f} µs (twice: ratio {check['none_vs_none_push']:.3f}); "
         f"finding a token in memory: {check['lookup_us']:.2f} µs"
+    )
+    tracing = results.extra["tracing_check"]
+    console.print(
+        f"single push with an export of spans: {tracing['push_us_exporting']:.1f} µs of broker CPU, without, "
+        f"and without OpenTelemetry's SDK in the process: {tracing['push_us_off']:.1f} µs "
+        f"(twice: ratio {tracing['off_vs_off_push']:.3f})"
     )
     small = ", ".join(
         f"{name} {count:,} B" for name, count in results.extra["wal_bytes_small_message"].items()

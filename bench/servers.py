@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -119,12 +119,18 @@ class Servers:
         return urlunsplit(urlsplit(self.postgres.url)._replace(path=f"/{name}"))
 
     async def start_broker(
-        self, name: str, workers: int = 1, *, database_delay_ms: float = 0, **overrides: Any
+        self,
+        name: str,
+        workers: int = 1,
+        *,
+        database_delay_ms: float = 0,
+        environment: Mapping[str, str] | None = None,
+        **overrides: Any,
     ) -> RunningBroker:
         """Start a broker on a new database of that name, with a port of its own.
 
-        `database_delay_ms` delays all data between broker and database, in each direction. `overrides` are
-        further settings of the broker.
+        `database_delay_ms` delays all data between broker and database, in each direction. `environment` has
+        variables besides the settings, `overrides` further settings of the broker.
         """
         home = self.home / name
         home.mkdir()
@@ -141,7 +147,8 @@ class Servers:
         if database_delay_ms:
             proxy_url = self._start_delay_proxy(url, database_delay_ms)
             settings = settings.model_copy(update={"postgres_url": proxy_url})
-        child = self._stack.enter_context(running(BrokerService(settings, build_environment(settings))))
+        variables = build_environment(settings) | dict(environment or {})
+        child = self._stack.enter_context(running(BrokerService(settings, variables)))
         processes = ProcessTree(psutil.Process(child.process.pid))
         return RunningBroker(settings.port, url, processes)
 

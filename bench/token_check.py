@@ -9,7 +9,7 @@ from __future__ import annotations
 import timeit
 
 from bench import http_load
-from bench.payloads import generate_payloads
+from bench.cpu_turns import TurnKind, measure_in_turns, push_requests
 from bench.servers import RunningBroker
 from penstock.access.token_index import TokenIndex
 from penstock.access.token_service import AccessTokens, NewToken
@@ -17,8 +17,6 @@ from penstock.caller import LOCAL_CALLER
 from penstock.durable.pool import Database
 
 CONNECTIONS = 50
-PARTITIONS = 64
-PUSHES_PER_TURN = 250
 LOOKUPS = 20_000
 TOKEN, NONE, NONE_AGAIN = "token", "none", "none again"
 KINDS = (NONE, TOKEN, NONE_AGAIN)
@@ -28,21 +26,17 @@ async def measure_token_check(broker: RunningBroker, turns: int) -> dict[str, fl
     """Return the microseconds of the broker's CPU per push of each kind, and the ratios of their sums."""
     secret = await _create_token(broker.database_url)
     lookup_us = await _measure_lookup(broker.database_url, secret)
-    requests = {
-        kind: _push_requests(f"authorization: Bearer {secret}\r\n" if kind == TOKEN else "") for kind in KINDS
-    }
     connections = await http_load.connect(broker.port, CONNECTIONS)
-    cpu_s = dict.fromkeys(KINDS, 0.0)
-    for turn in range(-1, turns):  # the first one only warms up
-        shift = turn % len(KINDS)
-        for kind in KINDS[shift:] + KINDS[:shift]:
-            before_s = broker.processes.exact_cpu_s()
-            await http_load.send_all(connections, iter(requests[kind]), 201)
-            if turn >= 0:
-                cpu_s[kind] += broker.processes.exact_cpu_s() - before_s
+    with_token = f"authorization: Bearer {secret}\r\n"
+    kinds = {
+        kind: TurnKind(
+            connections, broker.processes, push_requests("token-check", with_token if kind == TOKEN else "")
+        )
+        for kind in KINDS
+    }
+    push_us = await measure_in_turns(kinds, turns)
     for connection in connections:
         connection.close()
-    push_us = {kind: seconds * 1e6 / (turns * PUSHES_PER_TURN) for kind, seconds in cpu_s.items()}
     none_us = (push_us[NONE] + push_us[NONE_AGAIN]) / 2
     return {
         "push_us_token": round(push_us[TOKEN], 2),
@@ -70,16 +64,3 @@ async def _measure_lookup(database_url: str, secret: str) -> float:
     timings_s = timeit.repeat(lambda: index.find(secret), number=LOOKUPS, repeat=5)
     await index.stop()
     return min(timings_s) * 1e6 / LOOKUPS
-
-
-def _push_requests(header: str) -> list[bytes]:
-    """Return the pushes of a turn; `header` is a header line or empty."""
-    requests = [
-        http_load.post(
-            "/api/v1/push",
-            b'{"items":[{"queue":"token-check","partition":"p%d","payload":%b}]}'
-            % (number % PARTITIONS, payload.encode()),
-        )
-        for number, payload in enumerate(generate_payloads(PUSHES_PER_TURN, seed=11))
-    ]
-    return [request.replace(b"\r\n", b"\r\n" + header.encode(), 1) for request in requests]

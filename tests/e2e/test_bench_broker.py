@@ -24,6 +24,7 @@ def test_a_quick_run_writes_the_ratios_and_a_plot(tmp_path: Path) -> None:
 
     written = json.loads((tmp_path / "broker.json").read_text())
     expected = {"push_single_vs_copy", "push_batch100_vs_copy", "token_vs_none_push"}
+    expected.add("exporting_vs_off_push")
     if peers:
         expected |= {"push_batch100_vs_pgmq", "push_single_vs_pgmq"}
         expected |= {"consume_batch100_vs_pgmq", "consume_single_vs_pgmq"}

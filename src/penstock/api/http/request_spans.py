@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from opentelemetry.context import Context
 from opentelemetry.trace import (
@@ -17,12 +18,20 @@ from opentelemetry.trace import (
 )
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from penstock.api.http.fast_routes import POP_PREFIX, POST_ROUTES, RUN_QUEUE_PREFIX, TASK_PREFIX
+from penstock.api.http.fast_routes import (
+    POP_PREFIX,
+    POST_ROUTES,
+    RUN_QUEUE_PREFIX,
+    TASK_PREFIX,
+    is_cacheable,
+)
 from penstock.api.http.reply import Handler
 from penstock.api.http.request_ids import read_trace_context
 from penstock.api.routes.push_pop import PopHandler
 from penstock.api.routes.run_queue_tasks import DequeueHandler, EnqueueHandler
 from penstock.trace_context import TraceContext
+
+Attributes = dict[str, str | int]
 
 MESSAGING_SYSTEM = "penstock"
 API_PREFIX = "/api/v1/"
@@ -46,19 +55,22 @@ class RequestSpan:
     def __init__(self, span: Span) -> None:
         self._span = span
 
-    def set_attributes(self, attributes: Mapping[str, str | int]) -> None:
-        self._span.set_attributes(attributes)
-
     def set_route(self, method: str, route: str) -> None:
         self._span.update_name(f"{method} {route}")
         self._span.set_attribute("http.route", route)
 
-    def end(self, status: int, error_code: str | None = None) -> None:
+    def end(
+        self, status: int, error_code: str | None = None, attributes: Mapping[str, str | int] | None = None
+    ) -> None:
+        """End the span with the result of the request, and with what is known about it only now."""
         if not self._span.is_recording():
             return
-        self._span.set_attribute("http.response.status_code", status)
+        result: dict[str, str | int] = {"http.response.status_code": status}
+        if attributes is not None:
+            result.update(attributes)
         if error_code is not None:
-            self._span.set_attribute("error.type", error_code)
+            result["error.type"] = error_code
+        self._span.set_attributes(result)
         if status >= SERVER_ERROR:
             self._span.set_status(StatusCode.ERROR)
         self._span.end()
@@ -76,41 +88,43 @@ class RequestTracer:
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
 
-    def start(self, method: str, route: str | None, context: TraceContext | None) -> RequestSpan:
-        name = method if route is None else f"{method} {route}"
-        span = self._tracer.start_span(name, _parent(context), SpanKind.SERVER)
-        span.set_attribute("http.request.method", method)
-        if route is not None:
-            span.set_attribute("http.route", route)
-        return RequestSpan(span)
+    def start(self, method: str, context: TraceContext | None) -> RequestSpan:
+        """Start the span of a request whose route is not known yet."""
+        attributes = {"http.request.method": method}
+        return RequestSpan(self._tracer.start_span(method, _parent(context), SpanKind.SERVER, attributes))
 
     def start_hot(self, url: bytes, handler: Handler, context: TraceContext | None) -> RequestSpan:
         """Start the span of a request that bypasses the framework."""
-        if isinstance(handler, PopHandler):
-            span = self.start("GET", f"{POP_PREFIX.decode()}{{queue}}", context)
-            span.set_attributes(
-                {
-                    **_messaging("pop", "receive", handler.queue),
-                    "messaging.consumer.group.name": handler.group,
-                }
-            )
-        elif isinstance(handler, EnqueueHandler):
-            span = self.start("POST", f"{RUN_QUEUE_PREFIX.decode()}{{queue}}/tasks", context)
-            span.set_attributes(_messaging("enqueue", "send", handler.queue))
-        elif isinstance(handler, DequeueHandler):
-            path = "dequeue" if handler.queue is None else "{queue}/dequeue"
-            span = self.start("POST", f"{RUN_QUEUE_PREFIX.decode()}{path}", context)
-            span.set_attributes(_messaging("dequeue", "receive", handler.queue))
-        elif url in POST_ROUTES:
-            span = self.start("POST", url.decode(), context)
-            if url in _OPERATIONS:
-                span.set_attributes(_messaging(*_OPERATIONS[url], None))
-        elif url.startswith(TASK_PREFIX):
-            verb = url.rpartition(b"/")[2].decode("latin-1")
-            span = self.start("POST", f"{TASK_PREFIX.decode()}{{task_id}}/{verb}", context)
-        else:
-            span = self.start("GET", url.partition(b"?")[0].decode("latin-1"), context)
-        return span
+        describe = _describe_cached if is_cacheable(url, handler) else _describe_hot
+        name, attributes = describe(url, handler)
+        return RequestSpan(self._tracer.start_span(name, _parent(context), SpanKind.SERVER, attributes))
+
+
+def _describe_hot(url: bytes, handler: Handler) -> tuple[str, Attributes]:
+    """Return the name and the attributes of a hot request's span."""
+    method = "POST"
+    messaging: Attributes = {}
+    if isinstance(handler, PopHandler):
+        method, route = "GET", f"{POP_PREFIX.decode()}{{queue}}"
+        messaging = _messaging("pop", "receive", handler.queue)
+        messaging["messaging.consumer.group.name"] = handler.group
+    elif isinstance(handler, EnqueueHandler):
+        route = f"{RUN_QUEUE_PREFIX.decode()}{{queue}}/tasks"
+        messaging = _messaging("enqueue", "send", handler.queue)
+    elif isinstance(handler, DequeueHandler):
+        route = f"{RUN_QUEUE_PREFIX.decode()}{'' if handler.queue is None else '{queue}/'}dequeue"
+        messaging = _messaging("dequeue", "receive", handler.queue)
+    elif url in POST_ROUTES:
+        route = url.decode()
+        messaging = _messaging(*_OPERATIONS[url], None) if url in _OPERATIONS else {}
+    elif url.startswith(TASK_PREFIX):
+        route = f"{TASK_PREFIX.decode()}{{task_id}}/{url.rpartition(b'/')[2].decode('latin-1')}"
+    else:
+        method, route = "GET", url.partition(b"?")[0].decode("latin-1")
+    return f"{method} {route}", {"http.request.method": method, "http.route": route, **messaging}
+
+
+_describe_cached = lru_cache(maxsize=5_000)(_describe_hot)
 
 
 class TracingMiddleware:
@@ -126,8 +140,8 @@ class TracingMiddleware:
             await self._app(scope, receive, send)
             return
         context = read_trace_context(dict(scope["headers"]))
-        span = self._tracer.start(scope["method"], None, context)
-        status = SERVER_ERROR
+        span = self._tracer.start(scope["method"], context)
+        status: int | None = None
 
         async def send_and_note(message: Message) -> None:
             nonlocal status
@@ -137,15 +151,21 @@ class TracingMiddleware:
 
         try:
             await self._app(scope, receive, send_and_note)
+        except Exception:
+            status = SERVER_ERROR
+            raise
         finally:
             route = getattr(scope.get("route"), "path", None)
             if route is not None:
                 span.set_route(scope["method"], route)
-            span.end(status)
+            if status is None:
+                span.end_disconnected()
+            else:
+                span.end(status)
 
 
-def _messaging(operation: str, operation_type: str, queue: str | None) -> dict[str, str | int]:
-    attributes: dict[str, str | int] = {
+def _messaging(operation: str, operation_type: str, queue: str | None) -> Attributes:
+    attributes: Attributes = {
         "messaging.system": MESSAGING_SYSTEM,
         "messaging.operation.name": operation,
         "messaging.operation.type": operation_type,

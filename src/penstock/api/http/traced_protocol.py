@@ -48,9 +48,8 @@ class TracedRequestCycle(FastRequestCycle):
         pending_request = self.pending_request
         super()._send(head, body)
         if self.span is not None and self.response_complete:
-            if pending_request is not None:
-                self.span.set_attributes(pending_request.span_attributes())
-            self.span.end(int(head[STATUS_DIGITS]), self.error_code)
+            attributes = pending_request.span_attributes() if pending_request is not None else None
+            self.span.end(int(head[STATUS_DIGITS]), self.error_code, attributes)
 
     def _problem(self, error: Exception) -> tuple[bytes, bytes]:
         self.error_code = error.code if isinstance(error, PenstockError) else type(error).__name__

@@ -14,6 +14,7 @@ logger = logging.getLogger("penstock.client")
 
 API_MODULE = "opentelemetry.trace"
 ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+PROTOCOL = "http/protobuf"
 
 
 def find_tracing() -> Tracing | None:
@@ -29,6 +30,14 @@ def find_tracing() -> Tracing | None:
 
         return Tracing.of_application()
     if not any(os.environ.get(variable) for variable in ENDPOINT_VARIABLES):
+        return None
+    protocol = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or PROTOCOL
+    if protocol != PROTOCOL:
+        logger.warning(
+            "The client exports no spans with %r. Set OTEL_EXPORTER_OTLP_PROTOCOL=%s, or set up "
+            "OpenTelemetry in the application.",
+            *(protocol, PROTOCOL),
+        )
         return None
     try:
         from penstock.client.tracing.own_providers import own_providers
