@@ -1,8 +1,7 @@
-"""Connect to the Redis of run queues, and map environments to its shards."""
+"""Connect to the Redis of run queues, and warn if its settings may lose tasks."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -12,11 +11,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 
-from penstock.model import Scope
 from penstock.redis_address import parse_redis_url
 from penstock.redis_clients import connect_redis_async, read_configs_async
-from penstock.runqueue.keys import SHARDS_KEY, shard_of_environment
-from penstock.runqueue.script_errors import translate_redis_errors
 
 logger = logging.getLogger(__name__)
 
@@ -75,47 +71,3 @@ def find_durability_risks(settings: Mapping[str, str]) -> list[str]:
 
 def _text(value: bytes | str | None) -> str:
     return value.decode() if isinstance(value, bytes) else value or ""
-
-
-class ShardMap:
-    """Maps environments to shards.
-
-    The first process stores the number of shards in Redis. Tasks stay in their shards, so a process with
-    another setting uses the stored number and logs an error.
-    """
-
-    def __init__(self, client: Redis, configured_count: int) -> None:
-        self._client = client
-        self._configured_count = configured_count
-        self._count: int | None = None
-        self._lock = asyncio.Lock()
-
-    async def count(self) -> int:
-        if self._count is None:
-            async with self._lock:  # the first requests of a process arrive concurrently
-                if self._count is None:
-                    self._count = await self._read_or_store_count()
-        return self._count
-
-    @property
-    def known_count(self) -> int | None:
-        """The number of shards; None before the first `count`."""
-        return self._count
-
-    async def shard_of(self, scope: Scope) -> int:
-        return shard_of_environment(scope, await self.count())
-
-    async def _read_or_store_count(self) -> int:
-        with translate_redis_errors():
-            stored = await self._client.set(SHARDS_KEY, self._configured_count, nx=True, get=True)
-        count = self._configured_count if stored is None else int(stored)
-        if count != self._configured_count:
-            logger.error(
-                "run_queue_shards is %d, but the run queues in this Redis have %d shards; %d is used. "
-                "To change it, let the run queues drain, stop the brokers and delete the key %s.",
-                self._configured_count,
-                count,
-                count,
-                SHARDS_KEY,
-            )
-        return count

@@ -9,11 +9,11 @@ from msgspec import msgpack
 
 from penstock.errors import UnknownQueue, UnknownTask
 from penstock.model import Scope
-from penstock.runqueue.connection import ShardMap
 from penstock.runqueue.keys import queue_name
 from penstock.runqueue.limits import check_item_count
 from penstock.runqueue.overview import unknown_queue
 from penstock.runqueue.scripts import Scripts
+from penstock.runqueue.shard_map import ShardMap
 from penstock.runqueue.task_model import TaskChange, TaskOutcome, TaskState
 
 TASKS_PER_CALL = 500

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 
 from msgspec import msgpack
 
@@ -90,7 +90,7 @@ class TaskDispatcher:
 
     def start_dequeue(
         self,
-        shards: Sequence[int],
+        shards: Iterable[int],
         arguments: DequeueArguments,
         wait_s: float,
         receiver: Receiver[list[RunningTask]],

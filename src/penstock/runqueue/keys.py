@@ -39,6 +39,11 @@ KEY_PREFIXES = {
 
 REPAIR_LOCK = "repairing"
 SHARDS_KEY = "penstock:run:shards"
+"""The number of shards."""
+
+SHARD_RECORDS_KEY = f"penstock:run:environments:{{{SHARDS_KEY}}}"
+"""The shard of each environment, in the slot of the number of shards."""
+
 WAKE_CHANNEL = "penstock:run:wake"
 MAX_SHARDS = 256
 
@@ -88,7 +93,14 @@ def parse_queue_name(name: str) -> tuple[Scope, str]:
 
 
 def shard_of_environment(scope: Scope, shards: int) -> int:
+    """Return the shard that an environment gets when this is the number of shards at its first use."""
     return shard_of(environment_name(scope), shards)
+
+
+def possible_shards(scope: Scope, first_count: int, count: int) -> list[int]:
+    """Return the shards that an environment may have, first the one for `first_count` shards."""
+    counts = (first_count, *range(count, 0, -1))
+    return list(dict.fromkeys(shard_of_environment(scope, shards) for shards in counts))
 
 
 def new_task_id(shard: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from penstock.batching import Batcher, Receiver
 from penstock.caller import Caller, token_ended
@@ -30,7 +30,7 @@ class PendingDequeue(TaskWaiter):
         self,
         batcher: Batcher[DequeueArguments, list[RunningTask]],
         wakeups: TaskWakeups,
-        shards: Sequence[int],
+        shards: Iterable[int],
         arguments: DequeueArguments,
         wait_s: float,
         receiver: Receiver[list[RunningTask]],

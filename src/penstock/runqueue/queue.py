@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from itertools import count
 
 from penstock.batching import BatcherState, QueueTimeout, Receiver, receive, result_of
 from penstock.caller import LOCAL_CALLER, Caller
@@ -12,11 +11,11 @@ from penstock.definitions import QUEUE
 from penstock.errors import InvalidRequest, UnknownQueue
 from penstock.model import Scope
 from penstock.runqueue import overview
-from penstock.runqueue.connection import ShardMap, connect
+from penstock.runqueue.connection import connect
 from penstock.runqueue.dead_tasks import DeadTaskActions
 from penstock.runqueue.ended_tokens import release_tasks_of_tokens
 from penstock.runqueue.enqueue_dequeue import TaskDispatcher
-from penstock.runqueue.keys import environment_name, queue_name, shard_of_environment
+from penstock.runqueue.keys import environment_name, queue_name
 from penstock.runqueue.limits import (
     MAX_DELAY_MS,
     MAX_TASKS_PER_DEQUEUE,
@@ -29,6 +28,7 @@ from penstock.runqueue.limits import (
 )
 from penstock.runqueue.pending_dequeue import PendingDequeue
 from penstock.runqueue.scripts import Scripts
+from penstock.runqueue.shard_map import AllShards, ShardMap
 from penstock.runqueue.sweeper import Sweeper, SweepIntervals
 from penstock.runqueue.task_ack import OutcomeReceiver, TaskAcks, raise_error
 from penstock.runqueue.task_model import (
@@ -76,8 +76,11 @@ class RunQueues:
         self._default_visibility_ms = check_visibility(visibility_ms, min_visibility_ms)
         self._client = connect(redis_url)
         self._scripts = Scripts(self._client, QUEUE.max_stream_length if metrics_enabled else 0)
-        self._shards = ShardMap(self._client, shards)
         self._wakeups = TaskWakeups(redis_url, self._client, max_waiting)
+        # A task in a new shard may have woken a dequeue that did not know the shard yet.
+        self._shards = ShardMap(self._client, shards, on_raised=self._wakeups.wake_all)
+        self._known_shards = self._shards.known
+        self._all_shards = AllShards(self._shards)
         self._sweeper = Sweeper(
             self._client,
             self._scripts,
@@ -102,7 +105,6 @@ class RunQueues:
         }
         self._dead_tasks = DeadTaskActions(self._scripts, self._shards)
         self.waiting_tasks = WaitingTasks(self._scripts, self._shards)
-        self._next_shard = count()
 
     async def start(self) -> None:
         """Start to receive wake-ups and to sweep. Redis need not be reachable yet. May be called twice."""
@@ -131,18 +133,17 @@ class RunQueues:
         """Stop both background tasks; waiting dequeues return empty. May be called twice."""
         await self._wakeups.stop()
         await self._sweeper.stop()
-        for batcher in self.batchers.values():
+        for batcher in (self._shards.lookups, *self.batchers.values()):
             await batcher.drain()
         await self._client.aclose()
 
-    @property
-    def knows_shards(self) -> bool:
-        """Whether `start_enqueue` and `start_dequeue` can be called. If not, await `load_shards` first."""
-        return self._shards.known_count is not None
+    def knows_shard(self, scope: Scope) -> bool:
+        """Whether `start_enqueue` and `start_dequeue` can be called. If not, await `load_shard` first."""
+        return scope in self._known_shards
 
-    async def load_shards(self) -> None:
-        """Read the number of shards from Redis. Once per process it takes a round trip."""
-        await self._shards.count()
+    async def load_shard(self, scope: Scope) -> None:
+        """Look up the shard of an environment. Once per process and environment this calls Redis."""
+        await self._shards.shard_of(scope)
 
     def start_enqueue(
         self,
@@ -152,12 +153,11 @@ class RunQueues:
         receiver: Receiver[list[EnqueueResult]],
     ) -> None:
         """Add tasks in order, all or none. They are as durable as Redis when the receiver gets the result."""
-        shard = shard_of_environment(scope, self._shard_count)
-        self._dispatcher.start_enqueue(shard, scope, queue, tasks, receiver)
+        self._dispatcher.start_enqueue(self._known_shards[scope], scope, queue, tasks, receiver)
 
     async def enqueue(self, scope: Scope, queue: str, tasks: Sequence[NewTask]) -> list[EnqueueResult]:
         """Await what `start_enqueue` starts."""
-        await self.load_shards()
+        await self._shards.shard_of(scope)
         return await result_of(lambda receiver: self.start_enqueue(scope, queue, tasks, receiver))
 
     def start_dequeue(
@@ -186,9 +186,8 @@ class RunQueues:
             raise InvalidRequest("The call names a queue without its environment. Pass both.")
         name = "" if scope is None or queue is None else queue_name(scope, queue)
         arguments = (environment, name, limit, visibility_ms, check_worker_name(worker), caller.token_number)
-        return self._dispatcher.start_dequeue(
-            self._shards_for(scope), arguments, wait_ms / 1000, receiver, caller
-        )
+        shards = self._all_shards if scope is None else (self._known_shards[scope],)
+        return self._dispatcher.start_dequeue(shards, arguments, wait_ms / 1000, receiver, caller)
 
     async def dequeue(
         self,
@@ -202,7 +201,10 @@ class RunQueues:
         caller: Caller = LOCAL_CALLER,
     ) -> list[RunningTask]:
         """Await what `start_dequeue` starts."""
-        await self.load_shards()
+        if scope is None:
+            await self._shards.count()
+        else:
+            await self._shards.shard_of(scope)
         future: asyncio.Future[list[RunningTask]] = asyncio.get_running_loop().create_future()
         pending = self.start_dequeue(
             scope,
@@ -388,20 +390,6 @@ class RunQueues:
         shard = await self._shards.shard_of(scope)
         reply = await self._scripts.call("exchange_environment_gauges", shard, *arguments)
         return reply[0], reply[1], reply[2] or None
-
-    @property
-    def _shard_count(self) -> int:
-        count = self._shards.known_count
-        assert count is not None, "await load_shards first"
-        return count
-
-    def _shards_for(self, scope: Scope | None) -> Sequence[int]:
-        """The shards that a dequeue tries; all of them, each first in turn, if it names no environment."""
-        shard_count = self._shard_count
-        if scope is not None:
-            return (shard_of_environment(scope, shard_count),)
-        first = next(self._next_shard)
-        return [(first + offset) % shard_count for offset in range(shard_count)]
 
     async def _set_queue(self, scope: Scope, queue: str, field: str, value: str) -> QueueState:
         shard = await self._shards.shard_of(scope)

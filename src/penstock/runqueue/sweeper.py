@@ -20,10 +20,11 @@ from redis.exceptions import RedisError
 from penstock.background import BackgroundTask
 from penstock.definitions import ENABLED_KEY, QUEUE
 from penstock.errors import PenstockError
-from penstock.runqueue.connection import ShardMap, warn_about_durability
+from penstock.runqueue.connection import warn_about_durability
 from penstock.runqueue.keys import ENVIRONMENTS_KEY, KEY_PREFIXES, REPAIR_LOCK, shard_prefix
 from penstock.runqueue.overview import read_set
 from penstock.runqueue.scripts import Scripts
+from penstock.runqueue.shard_map import ShardMap
 from penstock.runqueue.task_model import SweepResult, TaskState
 
 logger = logging.getLogger(__name__)
@@ -34,10 +35,13 @@ TASKS_PER_CALL = 500
 
 @dataclass(frozen=True, slots=True)
 class SweepIntervals:
-    """`sweep_s`: longest pause between two sweeps. `switch_s`: how often the metrics switch is read."""
+    """`sweep_s`: longest pause between two sweeps.
+
+    `shared_s`: how often a process reads what all processes share: the number of shards, the metrics switch.
+    """
 
     sweep_s: float = 1.0
-    switch_s: float = 3.0
+    shared_s: float = 3.0
     repair_s: float = 600.0
 
 
@@ -62,7 +66,7 @@ class Sweeper(BackgroundTask):
         self._intervals = intervals or SweepIntervals()
         self._due_time_changed = asyncio.Event()
         self._due_s: float | None = None
-        self._switch_read_s = -self._intervals.switch_s
+        self._shared_read_s = -self._intervals.shared_s
 
     def sweep_within(self, delay_ms: int) -> None:
         """Sweep again after `delay_ms`: this process has just changed a task that is due then."""
@@ -119,7 +123,7 @@ class Sweeper(BackgroundTask):
                 if not durability_checked:
                     await warn_about_durability(self._client)
                     durability_checked = True
-                await self._read_metrics_switch()
+                await self._read_shared_state()
                 self._due_s = None
                 result = await self.sweep()
                 if result.next_ms is not None:
@@ -152,10 +156,13 @@ class Sweeper(BackgroundTask):
                 if repaired:
                     logger.error("Run queues: repaired %d wrong sets or counts of shard %d", repaired, shard)
 
-    async def _read_metrics_switch(self) -> None:
-        """Follow the switch that turns metrics off for all processes; scripts receive it as an argument."""
+    async def _read_shared_state(self) -> None:
+        """Follow the number of shards, which may be raised, and the switch that turns metrics off for all."""
         now_s = asyncio.get_running_loop().time()
-        if self._metrics_enabled and now_s - self._switch_read_s >= self._intervals.switch_s:
-            self._switch_read_s = now_s
+        if now_s - self._shared_read_s < self._intervals.shared_s:
+            return
+        self._shared_read_s = now_s
+        await self._shards.refresh()
+        if self._metrics_enabled:
             is_on = await self._client.get(ENABLED_KEY) != b"0"
-            self._scripts.emit_length = QUEUE.max_stream_length if is_on else 0
+            self._scripts.emit_length = QUEUE.max_stream_length if is_on else 0  # scripts receive it

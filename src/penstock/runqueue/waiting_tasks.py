@@ -9,10 +9,10 @@ from msgspec import msgpack
 
 from penstock.errors import UnknownQueue
 from penstock.model import Scope
-from penstock.runqueue.connection import ShardMap
 from penstock.runqueue.keys import queue_name
 from penstock.runqueue.overview import unknown_queue
 from penstock.runqueue.scripts import Scripts
+from penstock.runqueue.shard_map import ShardMap
 from penstock.runqueue.task_model import Task, TaskState
 from penstock.runqueue.task_records import decode_task
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -17,7 +16,7 @@ from penstock.pipeline.source.raw_connection import RawConnection
 from penstock.pipeline.source.redis_streams import StreamsReader, TaskRanges
 from penstock.pipeline.source.stream_range import read_range
 from penstock.redis_clients import connect_redis, connect_redis_async
-from penstock.runqueue.keys import stream_key
+from penstock.runqueue.keys import shard_of_environment, shard_of_task, stream_key
 from penstock.runqueue.queue import RunQueues
 from penstock.runqueue.task_model import Nack, NewTask
 from penstock.streams.batch_lock import BatchLock, begin_batch
@@ -26,7 +25,7 @@ from penstock.streams.emitter import Emitter
 from penstock.streams.positions import Position, read_lags_async, read_position, write_positions
 from penstock.streams.watermark import read_watermark
 from tests.deadlines import deadline_s
-from tests.emitted_counts import sum_emitted_counts
+from tests.task_load import TaskLoad
 from tests.valkey_cluster import ValkeyCluster, running_cluster
 from tests.waiting import wait_until_async
 
@@ -78,46 +77,41 @@ async def test_counts_and_limits_are_exact_while_slots_move(
     queues: RunQueues, cluster: ValkeyCluster
 ) -> None:
     """Both streams move to other nodes, with all tasks of their shards, while tasks are moved."""
-    scopes = [Scope(f"moving {n}") for n in range(4)]
-    tasks_per_scope, limit, is_moved = 150, 5, asyncio.Event()
-    running, most_running, acked = Counter[Scope](), Counter[Scope](), Counter[Scope]()
-    for scope in scopes:
-        await queues.set_queue_limit(scope, "moving", limit)
-
-    async def enqueue(scope: Scope) -> int:
-        sent = 0
-        while sent < tasks_per_scope or not is_moved.is_set():
-            await queues.enqueue(scope, "moving", [NewTask(b"%d" % n) for n in range(10)])
-            sent += 10
-        return sent
-
-    async def work(scope: Scope, enqueues: asyncio.Task[int]) -> None:
-        while not enqueues.done() or acked[scope] < enqueues.result():
-            for task in await queues.dequeue(scope, "moving", limit=3, wait_ms=200):
-                running[scope] += 1
-                most_running[scope] = max(most_running[scope], running[scope])
-                await asyncio.sleep(0)
-                running[scope] -= 1
-                await queues.ack(scope, task.lease)
-                acked[scope] += 1
-
-    producers = {scope: asyncio.create_task(enqueue(scope)) for scope in scopes}
-    workers = [asyncio.create_task(work(scope, producers[scope])) for scope in scopes for _ in range(3)]
+    load = TaskLoad("moving")
+    for scope in [Scope(f"moving {n}") for n in range(4)]:
+        load.start(scope, [queues])
     for shard in range(2):
         owner = cluster.owner_of(stream_key(shard))
         target = next(node for node in cluster.nodes[:3] if node is not owner)
         await asyncio.to_thread(cluster.move_slot, stream_key(shard), target)
-    is_moved.set()
-    await asyncio.gather(*workers)
-    sent = {scope: producer.result() for scope, producer in producers.items()}
-    assert dict(acked) == sent
-    assert max(most_running.values()) <= limit
+    await load.stop()
     client = connect_redis_async(cluster.url)
-    counts = await sum_emitted_counts(client, "moving")
+    await load.check(queues, client)
     await client.aclose()
-    total = sum(sent.values())
-    assert (counts["enqueued"], counts["dequeued"], counts["acked"]) == (total, total, total)
-    assert await queues.repair() == 0
+
+
+async def test_the_number_of_shards_is_raised_under_load(queues: RunQueues, cluster: ValkeyCluster) -> None:
+    load = TaskLoad("raised")
+    before, after = ([Scope(f"{name} raise {n}") for n in range(4)] for name in ("before", "after"))
+    for scope in before:
+        load.start(scope, [queues])
+    await wait_until_async(lambda: _value(load.acked_count > 100), 20, "tasks are acked")
+    raised = RunQueues(cluster.url, shards=16)
+    await raised.start()
+    await raised.sweep()
+    for scope in after:
+        load.start(scope, [queues, raised])
+    acked_before = load.acked_count
+    await wait_until_async(lambda: _value(load.acked_count > acked_before + 300), 20, "more are acked")
+    await load.stop()
+    client = connect_redis_async(cluster.url)
+    await load.check(raised, client)
+    await client.aclose()
+    for number, scopes in ((4, before), (16, after)):
+        for scope in scopes:
+            [added] = await queues.enqueue(scope, "raised", [NewTask()])
+            assert shard_of_task(added.id) == shard_of_environment(scope, number)
+    await raised.stop()
 
 
 async def test_the_emitter_writes_every_event_once_and_the_pipeline_reads_it(cluster: ValkeyCluster) -> None:

@@ -311,7 +311,7 @@ async def test_nothing_is_emitted_when_metrics_are_off(redis_url: str, redis: Re
 
 
 async def test_emission_can_be_switched_off_for_all_processes(redis_url: str, scope: Scope) -> None:
-    queues = RunQueues(redis_url, sweep_intervals=SweepIntervals(sweep_s=0.05, switch_s=0.05))
+    queues = RunQueues(redis_url, sweep_intervals=SweepIntervals(sweep_s=0.05, shared_s=0.05))
     await queues.start()
     async with Redis.from_url(redis_url) as client:
         for switch, emits in (("0", False), ("1", True)):

@@ -62,6 +62,20 @@ def test_an_invalid_queue_name_is_refused(queue: str) -> None:
         keys.queue_name(Scope(), queue)
 
 
+def test_the_number_of_shards_and_the_records_are_in_one_slot() -> None:
+    """One script uses both."""
+    assert key_slot(keys.SHARDS_KEY.encode()) == key_slot(keys.SHARD_RECORDS_KEY.encode())
+
+
+@given(names, st.integers(1, keys.MAX_SHARDS), st.integers(1, keys.MAX_SHARDS))
+def test_the_possible_shards_are_those_of_all_numbers(name: str, first_count: int, count: int) -> None:
+    scope = Scope(environment=name)
+    shards = keys.possible_shards(scope, first_count, count)
+    assert shards[0] == keys.shard_of_environment(scope, first_count)
+    assert {keys.shard_of_environment(scope, number) for number in range(1, count + 1)} <= set(shards)
+    assert len(shards) == len(set(shards))
+
+
 def test_environments_spread_over_the_shards() -> None:
     shards = [keys.shard_of_environment(Scope(environment=str(n)), 8) for n in range(400)]
     assert min(shards.count(shard) for shard in range(8)) > 25

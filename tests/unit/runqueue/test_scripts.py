@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import resources
 
 import pytest
 
@@ -38,6 +39,11 @@ def all_includes(command: str) -> list[str]:
             included.append(name)
             pending += read_includes(scripts.read_source("include", name))
     return included
+
+
+def read_assignment() -> str:
+    """Return the script that has keys of its own instead of those of a shard."""
+    return resources.files("penstock.runqueue").joinpath("lua/assign_shards.lua").read_text()
 
 
 def all_files() -> list[tuple[str, str]]:
@@ -119,7 +125,15 @@ def test_every_return_of_a_command_that_opens_queues_goes_through_finish(command
     assert returns[0].startswith("return finish(") or "\nfinish()\n" in own
 
 
+def test_the_header_of_the_assignment_lists_its_keys_and_arguments() -> None:
+    text = read_assignment()
+    assert ARRAY_USE.findall(header(text)) == ARRAY_USE.findall(body(text))
+    for entry in ("Returns", "Errors", "Complexity"):
+        assert re.search(rf"^-- {entry} +\S", header(text), re.MULTILINE), entry
+
+
 def test_no_script_builds_a_key_of_its_own() -> None:
+    assert "penstock:" not in body(read_assignment())
     for folder, name in all_files():
         text = body(scripts.read_source(folder, name))
         assert "penstock:" not in text

@@ -65,7 +65,7 @@ class EnqueueHandler:
             caller.quotas.admit_messages(len(tasks), len(body))
         run_queues = services.run_queues
         if not (
-            run_queues.knows_shards
+            run_queues.knows_shard(caller.environment)
             and services.queue_names.is_known_not_durable(caller.environment, self.queue)
         ):
             return self._look_up_and_enqueue(services, caller, tasks)
@@ -133,8 +133,8 @@ class DequeueHandler:
         self, services: Services, caller: Caller, body: bytes, reply: Reply
     ) -> Awaitable[HotResponse] | None:
         """Dequeue tasks, and wait for them, without a task of its own."""
-        if not services.run_queues.knows_shards:
-            return self._load_shards_and_dequeue(services, caller, body, reply)
+        if not services.run_queues.knows_shard(caller.environment):
+            return self._load_shard_and_dequeue(services, caller, body, reply)
         options = _DEFAULT_OPTIONS
         if body.strip():
             options = request_parsing.decode(task_bodies.dequeue_decoder, body)
@@ -158,10 +158,10 @@ class DequeueHandler:
             raise
         return None
 
-    async def _load_shards_and_dequeue(
+    async def _load_shard_and_dequeue(
         self, services: Services, caller: Caller, body: bytes, reply: Reply
     ) -> HotResponse:
-        await services.run_queues.load_shards()
+        await services.run_queues.load_shard(caller.environment)
         return await respond(services, caller, self, body, reply.client_disconnected)
 
 
