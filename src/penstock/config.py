@@ -89,7 +89,11 @@ class Settings(BaseModel):
         "", description="directory or URL of the Parquet archive of all metric events; empty: no archive"
     )
     run_queue_shards: int = Field(
-        2, ge=1, le=256, description="shards that the run queues of all environments are spread over"
+        2,
+        ge=1,
+        le=256,
+        description="shards that the run queues of all environments are spread over; it may be raised, and "
+        "new environments use the shards that were added",
     )
     visibility_ms: int = Field(
         30_000,
