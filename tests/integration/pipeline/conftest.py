@@ -16,6 +16,7 @@ from penstock.config import Settings
 from penstock.pipeline.session import build_session
 from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.schema_migrations import migrate
+from tests.integration.pipeline.running_pipeline import StartPipeline, pipeline_starter
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +25,11 @@ def spark(java_home: str, server_home: Path) -> Iterator[SparkSession]:
     session = build_session("local[1]", server_home / "spark", name="tests")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def pipeline(spark: SparkSession, tmp_path: Path) -> StartPipeline:
+    return pipeline_starter(spark, tmp_path / "checkpoint")
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,8 +24,7 @@ from penstock.embedded.servers.valkey import Valkey
 from penstock.embedded.supervision.component import running
 from penstock.errors import ComponentFailed, ConfigError
 from penstock.pipeline import job
-from penstock.pipeline.job import Pipeline, run
-from penstock.pipeline.metric_query import RestartBackoff
+from penstock.pipeline.job import run
 from penstock.pipeline.session import build_session, register_source
 from penstock.pipeline.source.redis_streams import FORMAT
 from penstock.streams.batch_history import batch_history_key
@@ -41,73 +38,13 @@ from penstock.warehouse.series.points import SeriesReader
 from penstock.warehouse.tiers import HOUR
 from tests.deadlines import deadline_s
 from tests.integration.pipeline.events import add, event, fill, totals
+from tests.integration.pipeline.running_pipeline import (
+    TIMEOUT_S,
+    StartPipeline,
+    wait_for_events,
+    wait_for_progress,
+)
 from tests.waiting import wait_until
-
-StartPipeline = Callable[..., AbstractContextManager[None]]
-TIMEOUT_S = 120
-BACKOFF = RestartBackoff(first_s=0.1, max_s=0.5)
-
-
-@pytest.fixture
-def pipeline(spark: SparkSession, tmp_path: Path) -> StartPipeline:
-    """Run the pipeline in a thread; leaving the context stops it and raises its error.
-
-    A query starts a Python process of its own, so a test names no more metrics than it needs.
-    """
-
-    @contextmanager
-    def start(
-        redis_url: str, clickhouse_url: str, definitions: tuple[MetricDefinition, ...] = (QUEUE,)
-    ) -> Iterator[None]:
-        settings = Settings(redis_url=redis_url, clickhouse_url=clickhouse_url, trigger_ms=200)
-        stopping = threading.Event()
-        errors: list[BaseException] = []
-        checkpoint = tmp_path / "checkpoint"
-        pipeline = Pipeline(
-            spark,
-            settings,
-            checkpoint,
-            definitions,
-            stopping,
-            interval_s=0.3,
-            max_failures=1,
-            backoff=BACKOFF,
-        )
-
-        def run_pipeline() -> None:
-            try:
-                pipeline.run()
-            except BaseException as error:  # noqa: BLE001 - handed to the test
-                errors.append(error)
-
-        thread = threading.Thread(target=run_pipeline, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stopping.set()
-            thread.join(deadline_s(TIMEOUT_S))
-        assert not errors, errors
-        assert not thread.is_alive()
-
-    return start
-
-
-def wait_for_events(warehouse: Warehouse, count: int) -> None:
-    wait_until(lambda: totals(warehouse)[2][0] >= count, TIMEOUT_S, f"{count} events are in the hour tier")
-
-
-def wait_for_progress(
-    redis_url: str, condition: Callable[[dict[str, Any]], bool], description: str
-) -> dict[str, Any]:
-    def read() -> dict[str, Any] | None:
-        progress = read_progress(redis_url)
-        assert progress is None or condition(progress), progress
-        return progress
-
-    progress = wait_until(read, TIMEOUT_S, description)
-    assert progress is not None
-    return progress
 
 
 def test_queries_do_not_share_a_source_registration(
