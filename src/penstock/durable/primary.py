@@ -5,6 +5,8 @@ needs a server that takes writes, whatever `target_session_attrs` says: the brok
 
 A standby that is promoted starts a new timeline. Once this process has used it, a server on an older one is
 the former primary, which was started again without becoming a standby: writes there would be lost.
+
+Both sides of every connection notice within seconds when the other host is cut off.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from typing import Any, TypeAlias
 
 import asyncpg
 from asyncpg.connect_utils import SessionAttribute
+
+from penstock.durable.dead_peers import SESSION_SETTINGS, watch_server
 
 TIMELINE_QUERY = """
     SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system()),
@@ -113,10 +117,12 @@ async def _connect(
     on_timeline: Callable[[int, int], None],
     options: dict[str, Any],
 ) -> PrimaryConnection:
+    options["server_settings"] = SESSION_SETTINGS | options.get("server_settings", {})
     connection: PrimaryConnection = await asyncpg.connect(
         url, timeout=timeout, target_session_attrs=SessionAttribute.read_write, **options
     )
     try:
+        watch_server(connection)
         try:
             row = await connection.fetchrow(TIMELINE_QUERY, timeout=timeout)
         except (asyncpg.InsufficientPrivilegeError, asyncpg.FeatureNotSupportedError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -115,3 +116,20 @@ async def test_a_failed_statement_keeps_its_connection(small_pool: Database) -> 
     with pytest.raises(Exception, match="missing_column"):
         await small_pool.fetch("SELECT missing_column")
     assert await pid(small_pool) == first
+
+
+async def test_both_sides_notice_a_host_that_is_cut_off(small_pool: Database) -> None:
+    """The client gives up first: when the server frees the locks of a session, its client knows."""
+    names = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout")
+    server = {name: (await small_pool.fetch(f"SHOW {name}"))[0][0] for name in names}
+    assert server == {
+        "tcp_keepalives_idle": "5",
+        "tcp_keepalives_interval": "2",
+        "tcp_keepalives_count": "3",
+        "tcp_user_timeout": "10000",
+    }
+    async with small_pool.connection() as connection:
+        client = connection._con._transport.get_extra_info("socket")  # type: ignore[attr-defined]
+        assert client.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 5
+        assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 5_000
