@@ -16,6 +16,8 @@ from collections import OrderedDict
 from contextlib import suppress
 
 from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from penstock.background import BackgroundTask
@@ -33,7 +35,8 @@ A waiter for one environment registers its name and `/`.
 """
 
 MIN_RECONNECT_S, MAX_RECONNECT_S = 0.1, 2.0
-PING_INTERVAL_S = 15.0
+PING_INTERVAL_S = 5.0
+"""A connection is pinged after as long without a message, and replaced if the reply takes as long."""
 STOP_TIMEOUT_S = 5.0
 
 
@@ -63,8 +66,15 @@ class TaskWakeups(BackgroundTask):
 
     task_name = "run queue wake-ups"
 
-    def __init__(self, url: str, client: Redis, max_parked: int | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        client: Redis,
+        max_parked: int | None = None,
+        ping_interval_s: float = PING_INTERVAL_S,
+    ) -> None:
         self.max_parked = max_parked
+        self._ping_interval_s = ping_interval_s
         self.parked = 0
         """Waiters that neither have a result nor try to get one."""
         self._url = url
@@ -146,13 +156,7 @@ class TaskWakeups(BackgroundTask):
                     await subscription.subscribe(WAKE_CHANNEL)
                     self.wake_all()
                     pause_s = MIN_RECONNECT_S
-                    while not self._is_stopping:
-                        message = await subscription.get_message(timeout=PING_INTERVAL_S)
-                        if message is None:
-                            # The ping detects a connection that died without an error.
-                            await subscription.ping()
-                        elif message["type"] == "message":
-                            self.notify(message["data"].decode())
+                    await self._receive(subscription)
             except (RedisError, OSError) as error:
                 if pause_s == MIN_RECONNECT_S:
                     logger.warning(
@@ -160,3 +164,19 @@ class TaskWakeups(BackgroundTask):
                     )
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, MAX_RECONNECT_S)
+
+    async def _receive(self, subscription: PubSub) -> None:
+        """Wake waiters until `stop`. Raises RedisConnectionError when Redis does not answer."""
+        is_pinged = False
+        while not self._is_stopping:
+            message = await subscription.get_message(timeout=self._ping_interval_s)
+            if message is not None:
+                is_pinged = False
+                if message["type"] == "message":
+                    self.notify(message["data"].decode())
+            elif is_pinged:
+                # The host of this process may have been cut off: the connection fails, but without an error.
+                raise RedisConnectionError(f"no answer for {2 * self._ping_interval_s:g} s")
+            else:
+                await subscription.ping()
+                is_pinged = True
