@@ -191,6 +191,10 @@ async def test_a_full_journal_makes_a_broker_not_ready_while_postgres_is_away(
             await probes.wait_for_status("/health", 200, "degraded")
             while await probes.push("x" * 30_000) == 202:
                 await probes.wait_for_status("/health/live", 200, "ok")
+            status_code, statistics = await probes.get("/api/v1/operations/stats")
+            assert (status_code, statistics["stats"]) == (200, []), "the journal is shown in an outage too"
+            assert statistics["journal"]["records"] > 0
+            assert statistics["databaseOutageSeconds"] > 0
             for path, status in (("/health/ready", "not ready"), ("/health", "down")):
                 body = await probes.wait_for_status(path, 503, status)
                 assert "the journal is full" in body["reasons"][0]

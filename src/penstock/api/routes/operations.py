@@ -87,8 +87,13 @@ async def list_lanes(
 
 @router.get("/stats")
 async def statistics(request: Request, caller: ReadAccess) -> dict[str, object]:
-    """Count operations by type, priority and status, and report the load of this process and its journal."""
+    """Count operations by type, priority and status, and report the load of this process and its journal.
+
+    During an outage of PostgreSQL there are no counts, but the journal is in use.
+    """
     broker = get_services(request).broker
+    outage_s = broker.diagnostics.outage_s
+    rows = [] if outage_s else await broker.store.operations.statistics(caller.environment)
     return {
         "stats": [
             {
@@ -100,10 +105,10 @@ async def statistics(request: Request, caller: ReadAccess) -> dict[str, object]:
                 "newest": iso(row.newest),
                 "averageSeconds": round(row.average_s, 3),
             }
-            for row in await broker.store.operations.statistics(caller.environment)
+            for row in rows
         ],
         "load": broker.load.to_dict(),
-        "databaseOutageSeconds": round(broker.diagnostics.outage_s, 3),
+        "databaseOutageSeconds": round(outage_s, 3),
         "journal": journal_depth_to_dict(broker.journal),
     }
 
