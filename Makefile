@@ -21,6 +21,7 @@ demo: setup setup-guide ## the same with a light load, so that the console shows
 test: setup-dev ## install and run all tests; ARGS="-k pop" selects some
 	@tools/chromium.sh
 	@tools/pgbouncer.sh
+	@tools/haproxy.sh
 	@# Tests start many Python processes: all but the first read compiled bytecode, even where writing it is switched off.
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --durations 15 --durations-min 1 $(or $(ARGS),-n 3)
 

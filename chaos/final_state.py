@@ -16,7 +16,6 @@ import httpx
 
 from chaos.history import HistoryWriter
 from chaos.message_load import OUT, QUEUE
-from chaos.platform import ChaosPlatform
 from chaos.polling import POLL_S
 from chaos.task_load import LIMITS
 
@@ -39,8 +38,8 @@ _DEFERRED = "SELECT coalesce(sum(deferred_pushes + deferred_acks), 0)::bigint FR
 class FinalState:
     """Waits until everything is drained, and records it."""
 
-    def __init__(self, platform: ChaosPlatform, http: httpx.AsyncClient, history: HistoryWriter) -> None:
-        self._platform, self._http, self._history = platform, http, history
+    def __init__(self, postgres_url: str, http: httpx.AsyncClient, history: HistoryWriter) -> None:
+        self._postgres_url, self._http, self._history = postgres_url, http, history
 
     async def wait_until_drained(self) -> str | None:
         """Return None when nothing is left to do, or what is left when it has not shrunk for the timeout."""
@@ -68,7 +67,7 @@ class FinalState:
     async def _count_work(self) -> dict[str, int]:
         stats = await self._get("/api/v1/operations/stats")
         tasks = [await self._get(f"/api/v1/run-queues/{queue}") for queue in LIMITS]
-        connection = await asyncpg.connect(self._platform.postgres_url)
+        connection = await asyncpg.connect(self._postgres_url)
         try:
             deferred = await connection.fetchval(_DEFERRED)
             unfinished = await connection.fetchval(_UNFINISHED, [QUEUE, OUT])
@@ -91,7 +90,7 @@ class FinalState:
         self._history.complete(self._history.invoke("audit", op, args), "ok", result)
 
     async def _record_log(self) -> None:
-        connection = await asyncpg.connect(self._platform.postgres_url)
+        connection = await asyncpg.connect(self._postgres_url)
         try:
             rows = await connection.fetch(_LOG, [QUEUE, OUT])
             tallies = await connection.fetch(

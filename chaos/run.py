@@ -121,7 +121,7 @@ async def _run_load(
         on_progress(1.0, "draining", history)
         state.producing = state.misbehaving = False
         await configure(http, DRAIN_LEASE_S)
-        final = FinalState(platform, http, history)
+        final = FinalState(platform.postgres_url, http, history)
         left = await final.wait_until_drained()
         state.consuming = False
         if left:

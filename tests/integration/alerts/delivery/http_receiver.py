@@ -40,6 +40,7 @@ class HttpReceiver:
 
     responses: list[bytes]
     scheme: str = "http"
+    host: str = "localhost"
     port: int = 0
     requests: list[ReceivedRequest] = field(default_factory=list)
     concurrent: int = 0
@@ -47,7 +48,7 @@ class HttpReceiver:
 
     @property
     def url(self) -> str:
-        return f"{self.scheme}://localhost:{self.port}/hook/path-token?sig=query-token"
+        return f"{self.scheme}://{self.host}:{self.port}/hook/path-token?sig=query-token"
 
     async def wait_for_requests(self, count: int) -> list[ReceivedRequest]:
         async def has_enough() -> bool:
@@ -85,11 +86,12 @@ async def _read_request(reader: asyncio.StreamReader) -> ReceivedRequest:
 
 @asynccontextmanager
 async def receive_http(
-    responses: Sequence[bytes] = (OK,), tls_context: ssl.SSLContext | None = None
+    responses: Sequence[bytes] = (OK,), tls_context: ssl.SSLContext | None = None, host: str = "localhost"
 ) -> AsyncIterator[HttpReceiver]:
-    """Listen on a free port of the loopback address."""
-    receiver = HttpReceiver(list(responses), "https" if tls_context else "http")
-    server = await asyncio.start_server(receiver.handle, "127.0.0.1", 0, ssl=tls_context)
+    """Listen on a free port of the loopback address, or of another address of this machine."""
+    receiver = HttpReceiver(list(responses), "https" if tls_context else "http", host)
+    address = "127.0.0.1" if host == "localhost" else host
+    server = await asyncio.start_server(receiver.handle, address, 0, ssl=tls_context)
     receiver.port = server.sockets[0].getsockname()[1]
     try:
         yield receiver
