@@ -7,7 +7,7 @@ BIN := .venv/bin
 
 .PHONY: help up demo test fuzz check lint format reference pictures docs wheel matrix pin clean setup setup-guide setup-dev \
 	setup-bench bench-broker bench-pipeline bench-series bench-runqueue bench-overload bench-dlq bench-selfmetrics \
-	bench-alerts bench-console bench-rest bench-horizon chaos
+	bench-alerts bench-console bench-rest bench-horizon bench-scale chaos soak
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -64,6 +64,9 @@ pin: setup-dev ## pin the newest allowed version of every dependency in the requ
 
 chaos: setup-dev ## inject faults under load and check every guarantee; ARGS="--seed 7 --minutes 30"
 	@$(BIN)/python -m chaos $(ARGS)
+
+soak: setup-dev ## run at half capacity for 30 minutes and check that nothing grows; ARGS="--minutes 60 --seed 7"
+	@$(BIN)/python -m soak $(ARGS)
 
 bench-broker: setup-bench ## compare the broker with its peers; ARGS="--quick" for a smoke run
 	@$(BIN)/python -m bench.broker $(ARGS)

@@ -54,9 +54,10 @@ class PooledConnection(asyncio.Protocol):
         head = self._buffer.find(b"\r\n\r\n")
         if head < 0 or self._response is None or self._response.done():
             return
-        end = head + 4 + content_length(bytes(self._buffer[: head + 4]), head)
-        if len(self._buffer) >= end:
-            self._response.set_result((int(self._buffer[9:12]), bytes(self._buffer)))
+        status = int(self._buffer[9:12])
+        length = 0 if status == 204 else content_length(bytes(self._buffer[: head + 4]), head)
+        if len(self._buffer) >= head + 4 + length:
+            self._response.set_result((status, bytes(self._buffer)))
             self._buffer.clear()
 
     async def send(self, request: bytes, timeout_s: float) -> tuple[int, bytes]:
@@ -89,16 +90,17 @@ class PooledConnection(asyncio.Protocol):
 class ConnectionPool:
     """Connections to a broker, opened on demand. At `max_connections`, requests wait for a free one."""
 
-    def __init__(self, port: int, max_connections: int) -> None:
+    def __init__(self, port: int, max_connections: int, timeout_s: float = TIMEOUT_S) -> None:
         self._port = port
         self._max_connections = max_connections
+        self._timeout_s = timeout_s
         self._open_count = 0
         self._free: list[PooledConnection] = []
         self._waiters: deque[asyncio.Future[None]] = deque()
 
     async def send(self, request: bytes) -> tuple[int, bytes]:
         """Send a request on a free connection and return status and complete response."""
-        deadline = time.perf_counter() + TIMEOUT_S
+        deadline = time.perf_counter() + self._timeout_s
         connection = await self._acquire(deadline)
         try:
             return await connection.send(request, max(0.001, deadline - time.perf_counter()))
@@ -179,7 +181,10 @@ class RequestCounts:
 
 
 class OpenLoopLoad:
-    """Load on one queue of one broker. `build_body` returns the body of a producer's request by number."""
+    """Load on one broker. `build_body` returns the body of a producer's request by number.
+
+    `path` is that of a push, or of another request that is answered with 201.
+    """
 
     def __init__(
         self,
@@ -187,8 +192,10 @@ class OpenLoopLoad:
         producers: list[Producer],
         build_body: Callable[[Producer, int], bytes],
         max_connections: int,
+        path: str = "/api/v1/push",
     ) -> None:
         self._pool = ConnectionPool(port, max_connections)
+        self._path = path
         self.producers = producers
         self._idle_producers = deque(producers)
         self._build_body = build_body
@@ -245,7 +252,7 @@ class OpenLoopLoad:
         arrived = time.perf_counter()
         producer.sent += 1
         number = producer.sent
-        request = post("/api/v1/push", self._build_body(producer, number))
+        request = post(self._path, self._build_body(producer, number))
         try:
             for attempt in range(MAX_ATTEMPTS):
                 wait_s = random.uniform(0, BACKOFF_S * 2**attempt)

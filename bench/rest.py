@@ -9,19 +9,12 @@ changes CPU time.
 from __future__ import annotations
 
 import argparse
-import http.client
-import os
 import shutil
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from rich.console import Console
 
@@ -29,14 +22,10 @@ from bench import harness
 from bench.harness import Measurement, Results
 from bench.rest_disk import measure_disk, measure_packages
 from bench.rest_parts import PARTS, PartUsage, compare, sum_parts, take_snapshot
-from penstock.embedded.servers.ports import any_free_port
-from penstock.embedded.supervision.state import PlatformState, read_state
+from bench.running_platform import Start, read_running_state, run_platform
 
 GOALS = {"memory": 900.0, "cpu": 5.0, "first_push": 10.0, "healthy": 15.0, "disk": 1.5 * 1024}
 """Megabytes, percent of a core, seconds, seconds, megabytes."""
-START_TIMEOUT_S = 300.0
-POLL_INTERVAL_S = 0.05
-PUSH_BODY = b'{"items":[{"queue":"rest","payload":{}}]}'
 WHOLE = "all"
 EMPTY_HOME, KEPT_HOME = "empty home", "kept home"
 UNITS = {
@@ -48,71 +37,12 @@ UNITS = {
 }
 
 
-class Start(NamedTuple):
-    first_push_s: float
-    healthy_s: float
-    state: PlatformState
-
-
-@contextmanager
-def run_platform(home: Path) -> Iterator[Start]:
-    """Run `penstock up` on a home: yield when all components are up, stop it at the end."""
-    port = any_free_port()
-    environment = os.environ | {"PENSTOCK_HOME": str(home), "PENSTOCK_PORT": str(port)}
-    log = home / "up.log"
-    started_at = time.monotonic()
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "penstock.cli.main", "up"], env=environment, stdout=output, stderr=output
-        )
-    try:
-        first_push_s = _wait_until(lambda: _push(port), process, log) - started_at
-        healthy_s = _wait_until(lambda: _is_healthy(home), process, log) - started_at
-        yield Start(first_push_s, healthy_s, _read_running_state(home))
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(START_TIMEOUT_S)
-
-
-def _wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> float:
-    """Return when the condition holds. Raises RuntimeError when the platform ends or does not get there."""
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while not condition():
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"The platform did not start:\n{log.read_text()}")
-        time.sleep(POLL_INTERVAL_S)
-    return time.monotonic()
-
-
-def _push(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-    try:
-        connection.request("POST", "/api/v1/push", PUSH_BODY, {"Content-Type": "application/json"})
-        return connection.getresponse().status < 300
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-
-
-def _is_healthy(home: Path) -> bool:
-    state = read_state(home)
-    return state is not None and state.all_up
-
-
-def _read_running_state(home: Path) -> PlatformState:
-    state = read_state(home)
-    if state is None:
-        raise RuntimeError(f"No platform runs on {home}.")
-    return state
-
-
 def measure_rest(home: Path, settle_s: float, rest_s: float) -> tuple[dict[str, PartUsage], float]:
     """Return the usage of all parts during a rest, and the seconds it took."""
     time.sleep(settle_s)
-    before, started_at = take_snapshot(_read_running_state(home)), time.monotonic()
+    before, started_at = take_snapshot(read_running_state(home)), time.monotonic()
     time.sleep(rest_s)
-    after, ended_at = take_snapshot(_read_running_state(home)), time.monotonic()
+    after, ended_at = take_snapshot(read_running_state(home)), time.monotonic()
     return compare(before, after), ended_at - started_at
 
 
