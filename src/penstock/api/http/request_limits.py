@@ -1,4 +1,4 @@
-"""Limits of requests: the size and form of a head, and how fast a request must arrive."""
+"""Limits of requests: the size and form of a head, and the speed of a request and of its reader."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SINGLE_HEADERS = (
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What one request may cost before it is complete."""
+    """What one request may cost until its response is read."""
 
     head_bytes: int = 64 * 1024
     headers: int = 128
@@ -31,6 +31,8 @@ class RequestLimits:
     """What must arrive of a body in each window: 500 bytes per second."""
     discarded_bytes: int = 32 * 1024 * 1024
     """What is read of a body after its response, so that the connection stays usable."""
+    response_stall_s: float = 30.0
+    """Time in which a client that is sent more than the buffers hold must read some of it."""
     linger_s: float = 1.0
     """Time to read what the client still sends after an error; closing at once could lose the response."""
 
@@ -139,3 +141,37 @@ class SlowRequestTimer:
             self._on_slow()
         else:
             self._start_window()
+
+
+class StalledResponseTimer:
+    """Calls `on_stalled` if the client reads nothing of a response while the write buffer is full."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        stall_s: float,
+        unread_bytes: Callable[[], int],
+        on_stalled: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._stall_s = stall_s
+        self._unread_bytes = unread_bytes
+        self._on_stalled = on_stalled
+        self._last_unread_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        self._last_unread_bytes = self._unread_bytes()
+        self._timer = self._loop.call_later(self._stall_s, self._check)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check(self) -> None:
+        if self._unread_bytes() < self._last_unread_bytes:
+            self.start()
+        else:
+            self._timer = None
+            self._on_stalled()

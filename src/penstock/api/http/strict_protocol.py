@@ -1,12 +1,14 @@
-"""HTTP/1.1 as this server accepts it: bounded heads, unambiguous framing, no slow requests, no upgrades.
+"""HTTP/1.1 as this server accepts it: bounded heads, unambiguous framing, no slow clients, no upgrades.
 
-uvicorn bounds neither the size of a head nor the time a request takes, and drops the body of a request that
-offers an upgrade. Here the first two end with an error and the connection; an upgrade is ignored.
+uvicorn bounds neither the size of a head nor the time that a request and the reading of its response take,
+and drops the body of a request that offers an upgrade. Here the first two end with an error and the
+connection, the third ends with the connection, and an upgrade is ignored.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import httptools
@@ -18,11 +20,14 @@ from penstock.api import problems
 from penstock.api.http.request_limits import (
     RequestLimits,
     SlowRequestTimer,
+    StalledResponseTimer,
     check_head,
     check_size,
     head_too_large,
 )
 from penstock.errors import MalformedRequest, PenstockError, RequestTimeout
+
+logger = logging.getLogger(__name__)
 
 CLOSE_HEADER = b"connection: close\r\n"
 
@@ -32,6 +37,8 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     limits = RequestLimits()
     _slow_request: SlowRequestTimer
+    _stalled_response: StalledResponseTimer | None = None
+    """Runs while the client reads more slowly than the application sends."""
     _previous_cycle: RequestResponseCycle | None = None
     """The request before the current one of the application."""
     _in_message = False
@@ -61,8 +68,36 @@ class StrictHttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._slow_request.stop()
         del self._slow_request  # its callbacks refer to this object
+        self._stop_stall_timer()
         super().connection_lost(exc)
         HttpToolsProtocol._unset_keepalive_if_required(self)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled_response = StalledResponseTimer(
+            self.loop,
+            self.limits.response_stall_s,
+            self.transport.get_write_buffer_size,
+            self._abort_stalled_response,
+        )
+        self._stalled_response.start()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_stall_timer()
+
+    def _stop_stall_timer(self) -> None:
+        if self._stalled_response is not None:
+            self._stalled_response.stop()
+            self._stalled_response = None
+
+    def _abort_stalled_response(self) -> None:
+        logger.warning(
+            "closed a connection whose client read nothing for %g s, with %d bytes of a response unread",
+            self.limits.response_stall_s,
+            self.transport.get_write_buffer_size(),
+        )
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if self._is_refused:

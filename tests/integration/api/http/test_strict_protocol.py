@@ -1,9 +1,11 @@
-"""Requests that are too large, too slow or ambiguous, and upgrades, over a real socket."""
+"""Requests that are too large, too slow or ambiguous, unread responses, and upgrades, over a real socket."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -139,7 +141,7 @@ async def test_trailers_are_not_headers(server: RunningServer) -> None:
 
 
 class ImpatientProtocol(FastHttpProtocol):
-    limits = RequestLimits(head_s=0.3, body_window_s=0.3, body_window_bytes=100)
+    limits = RequestLimits(head_s=0.3, body_window_s=0.3, body_window_bytes=100, response_stall_s=0.5)
 
 
 @pytest_asyncio.fixture(scope="module")
@@ -201,6 +203,52 @@ async def test_a_slow_second_request_waits_for_the_first_response(impatient_serv
     status, headers, _ = await connection.read_response()
     assert (status, headers["connection"]) == (204, "close")
     assert await connection.is_closed()
+
+
+LARGE_PAYLOAD = b"x" * 12_000_000
+"""More than the buffers of both sockets hold."""
+
+
+async def begin_large_response(server: RunningServer, queue: str) -> socket.socket:
+    """Push a large message and send a pop of it. Nothing of the response is read yet."""
+    pusher = await RawConnection.open(server)
+    item = b'{"queue": "%s", "payload": "%s"}' % (queue.encode(), LARGE_PAYLOAD)
+    pusher.send(post("/api/v1/push", b'{"items": [%s]}' % item))
+    assert (await pusher.read_response())[0] == 201
+    pusher.writer.close()
+    client = socket.create_connection(("127.0.0.1", server.port))
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+    client.setblocking(False)
+    await asyncio.get_running_loop().sock_sendall(client, get(f"/api/v1/pop/queue/{queue}"))
+    return client
+
+
+async def test_a_response_that_is_not_read_ends_with_its_connection(
+    impatient_server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "penstock.api.http.strict_protocol")
+    with await begin_large_response(impatient_server, "unread") as client:
+        name = client.getsockname()
+
+        async def is_closed() -> bool:
+            protocols = impatient_server.uvicorn.server_state.connections
+            has_stopped = "read nothing for 0.5 s" in caplog.text
+            return has_stopped and all(protocol.client != name for protocol in protocols)
+
+        await wait_until_async(is_closed, 20, "the server closes the connection")
+    await assert_usable(await RawConnection.open(impatient_server))
+
+
+async def test_a_response_that_is_read_slowly_arrives_whole(impatient_server: RunningServer) -> None:
+    loop = asyncio.get_running_loop()
+    with await begin_large_response(impatient_server, "slowly-read") as client:
+        received = bytearray()
+        while not received.endswith(b"}"):
+            data = await loop.sock_recv(client, 256 * 1024)
+            assert data, f"the server closed the connection after {len(received)} bytes"
+            received += data
+            await asyncio.sleep(0.01)
+    assert LARGE_PAYLOAD in received
 
 
 async def test_a_connection_without_a_request_is_closed(settings: Settings) -> None:
