@@ -98,6 +98,9 @@ bench-alerts: setup-bench ## measure evaluations of 1,000 alert rules over 1,000
 bench-rest: setup-bench ## measure memory, CPU, start and disk of an idle platform; ARGS="--quick" for a smoke run
 	@$(BIN)/python -m bench.rest $(ARGS)
 
+bench-scale: setup-bench ## measure 100,000 queues, 1 million partitions, 50 million messages; ARGS="--quick" for a smoke run
+	@$(BIN)/python -m bench.scale $(ARGS)
+
 bench-console: setup-bench ## measure the first page and the frames of 100 queues with charts; ARGS="--quick" for a smoke run
 	@tools/chromium.sh
 	@tools/pgbouncer.sh

@@ -237,7 +237,7 @@ def plot_bars(
         axis.set_title(scenario, fontsize=10, loc="left")
         axis.set_xlabel(unit, fontsize=8)
         axis.tick_params(labelsize=8)
-        axis.set_xlim(0, max(lengths) * 1.18)
+        axis.set_xlim(0, max(lengths) * 1.18 or 1)
         axis.spines[["top", "right"]].set_visible(False)
     for axis in flat_axes[len(panels) :]:
         axis.set_visible(False)

@@ -122,13 +122,18 @@ def _measure(process: psutil.Process, part: str) -> ProcessUsage | None:
         tasks = list((directory / "task").iterdir())
         return ProcessUsage(
             part,
-            _read_field(directory / "smaps_rollup", "Pss:") / 1024,
+            measure_pss_mb(process.pid),
             times.user + times.system,
             times.children_user + times.children_system,
             sum(_read_field(task / "status", "voluntary_ctxt_switches:") for task in tasks),
         )
     except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
         return None
+
+
+def measure_pss_mb(pid: int) -> float:
+    """Return the proportional set size of a process in megabytes."""
+    return _read_field(Path("/proc", str(pid), "smaps_rollup"), "Pss:") / 1024
 
 
 def _read_field(path: Path, name: str) -> int:

@@ -118,6 +118,20 @@ class Servers:
             await connection.close()
         return urlunsplit(urlsplit(self.postgres.url)._replace(path=f"/{name}"))
 
+    async def create_broker_settings(self, name: str, **overrides: Any) -> Settings:
+        """Create a migrated database of that name and return the settings of a broker on it."""
+        home = self.home / name
+        home.mkdir()
+        settings = Settings(
+            home=home,
+            port=any_free_port(),
+            postgres_url=await self.create_database(name),
+            redis_url=self._valkey.url,
+            **{"clickhouse_url": UNREACHABLE_URL, "log_level": "warning", **overrides},
+        )
+        await migrate(settings.model_copy(update={"clickhouse_url": ""}))
+        return settings
+
     async def start_broker(
         self,
         name: str,
@@ -132,18 +146,8 @@ class Servers:
         `database_delay_ms` delays all data between broker and database, in each direction. `environment` has
         variables besides the settings, `overrides` further settings of the broker.
         """
-        home = self.home / name
-        home.mkdir()
-        url = await self.create_database(name)
-        settings = Settings(
-            home=home,
-            port=any_free_port(),
-            workers=workers,
-            postgres_url=url,
-            redis_url=self._valkey.url,
-            **{"clickhouse_url": UNREACHABLE_URL, "log_level": "warning", **overrides},
-        )
-        await migrate(settings.model_copy(update={"clickhouse_url": ""}))
+        settings = await self.create_broker_settings(name, workers=workers, **overrides)
+        url = settings.postgres_url
         if database_delay_ms:
             proxy_url = self._start_delay_proxy(url, database_delay_ms)
             settings = settings.model_copy(update={"postgres_url": proxy_url})
