@@ -70,8 +70,7 @@ def take_snapshot(state: PlatformState) -> Snapshot:
             raise RuntimeError(f"{component.name} does not run: {component.last_failure}")
         leader = psutil.Process(component.pid)
         for process in (leader, *leader.children(recursive=True)):
-            part = component.name if component.name != "pipeline" else _pipeline_part(process, leader)
-            usages[process.pid] = _measure(process, part)
+            usages[process.pid] = _measure(process, _find_part(component.name, process, leader))
     return {pid: usage for pid, usage in usages.items() if usage is not None}
 
 
@@ -108,10 +107,15 @@ def sum_parts(parts: Mapping[str, PartUsage]) -> PartUsage:
     )
 
 
-def _pipeline_part(process: psutil.Process, leader: psutil.Process) -> str:
+def _find_part(component: str, process: psutil.Process, leader: psutil.Process) -> str:
+    if component != "pipeline":
+        return component
     if process == leader:
         return "pipeline driver"
-    return "pipeline Java" if process.name() == "java" else PIPELINE_PYTHON
+    try:
+        return "pipeline Java" if process.name() == "java" else PIPELINE_PYTHON
+    except psutil.NoSuchProcess:  # Spark ends its Python processes after a while
+        return PIPELINE_PYTHON
 
 
 def _measure(process: psutil.Process, part: str) -> ProcessUsage | None:
@@ -119,16 +123,25 @@ def _measure(process: psutil.Process, part: str) -> ProcessUsage | None:
     directory = Path("/proc", str(process.pid))
     try:
         times = process.cpu_times()
-        tasks = list((directory / "task").iterdir())
         return ProcessUsage(
             part,
             measure_pss_mb(process.pid),
             times.user + times.system,
             times.children_user + times.children_system,
-            sum(_read_field(task / "status", "voluntary_ctxt_switches:") for task in tasks),
+            _count_wakeups(directory),
         )
     except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
         return None
+
+
+def _count_wakeups(directory: Path) -> int:
+    wakeups = 0
+    for task in (directory / "task").iterdir():
+        try:
+            wakeups += _read_field(task / "status", "voluntary_ctxt_switches:")
+        except (FileNotFoundError, ProcessLookupError):  # the thread ended meanwhile
+            continue
+    return wakeups
 
 
 def measure_pss_mb(pid: int) -> float:
