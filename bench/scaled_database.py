@@ -11,49 +11,60 @@ import asyncpg
 QUEUES_PER_BATCH = 500
 LOADERS = 2
 MESSAGES_PER_SEGMENT = 10
-WAITING_QUEUES_SHARE = 10
-"""One queue of this many has waiting messages; all messages of the others are finished."""
+PAYLOAD_ARRAYS = 1_000
+"""The payloads of the segments repeat after so many, because making them takes most of the time."""
 WAITING_PER_PARTITION = 5
 SCOPE = ("default", "default", "default")
-GROUP = "__QUEUE_MODE__"
 
-_ENSURE_QUEUES = "SELECT ensure_queues_v1($1, $2, $3, $4)"
-_ENSURE_GROUPS = f"SELECT count(*) FROM unnest($4::text[]) n, ensure_group_v1($1, $2, $3, n, '{GROUP}')"
-_ENSURE_PARTITIONS = """
-SELECT count(*) FROM ensure_partitions_v1($1, $2, $3,
-    array(SELECT n FROM unnest($4::text[]) n, generate_series(1, $5::int)),
-    array(SELECT 'p' || p FROM unnest($4::text[]) n, generate_series(1, $5::int) p))
+_IS_WAITING = "right(q.name, 1) = '0'"
+"""One queue of ten has waiting messages; all messages of the others are finished."""
+
+_INSERT_QUEUES = """
+INSERT INTO queues (environment_id, name)
+SELECT require_environment_v1($1, $2, $3), n FROM unnest($4::text[]) n RETURNING id
+"""
+_INSERT_GROUPS = """
+INSERT INTO groups (queue_id, name, subscription)
+SELECT i, '__QUEUE_MODE__', 'all' FROM unnest($1::bigint[]) i
+"""
+_INSERT_PARTITIONS = """
+INSERT INTO partitions (queue_id, name, next_offset, pushed_at)
+SELECT i, 'p' || n, $3, now() - interval '1 hour' FROM unnest($1::bigint[]) i, generate_series(1, $2::int) n
+"""
+_INSERT_POSITIONS = f"""
+INSERT INTO positions (partition_id, group_id, cursor, ready_at)
+SELECT p.id, g.id, p.next_offset - CASE WHEN {_IS_WAITING} THEN $2::int ELSE 0 END,
+       CASE WHEN {_IS_WAITING} THEN p.pushed_at END
+FROM queues q JOIN groups g ON g.queue_id = q.id JOIN partitions p ON p.queue_id = q.id
+WHERE q.id = ANY ($1::bigint[])
+"""
+_CREATE_PAYLOADS = f"""
+CREATE TEMPORARY TABLE segment_payloads AS
+SELECT n, array(SELECT convert_to(
+               '{{"order":"' || md5((n * 10 + m)::text) || '","customer":' || n * 7 || ',"lines":[{{"sku":"A'
+               || n || '","qty":' || m || ',"price":9.5}}],"note":"leave at the second door, ring twice"}}',
+               'UTF8')
+           FROM generate_series(1, {MESSAGES_PER_SEGMENT}) m) AS payloads
+FROM generate_series(0, {PAYLOAD_ARRAYS - 1}) n
 """
 _INSERT_SEGMENTS = """
 INSERT INTO log (chunk, partition_id, first_offset, last_offset, created_at, message_ids, payloads)
 SELECT (SELECT max(id) FROM chunks), p.id, s * $3::int, s * $3::int + $3::int - 1, now() - interval '1 hour',
-       array(SELECT gen_random_uuid() FROM generate_series(1, $3::int + 0 * s)),
-       array(SELECT convert_to(
-                 '{"order":"' || md5((p.id * s + m)::text) || '","customer":' || p.id * 7
-                 || ',"lines":[{"sku":"A' || p.id || '","qty":' || m || ',"price":9.5}],'
-                 || '"note":"leave at the second door","n":' || s || '}',
-                 'UTF8')
-             FROM generate_series(1, $3::int) m)
+       array(SELECT gen_random_uuid() FROM generate_series(1, $3::int + 0 * s)), a.payloads
 FROM partitions p CROSS JOIN generate_series(0, $2::int - 1) s
-WHERE p.queue_id = ANY (SELECT q.id FROM queues q WHERE q.name = ANY ($1::text[]))
-"""
-_UPDATE_PARTITIONS = """
-UPDATE partitions SET next_offset = $2, pushed_at = now() - interval '1 hour'
-WHERE queue_id = ANY (SELECT q.id FROM queues q WHERE q.name = ANY ($1::text[]))
-"""
-_UPDATE_POSITIONS = """
-UPDATE positions p SET cursor = $2 - CASE WHEN q.name = ANY ($3::text[]) THEN $4 ELSE 0 END,
-       ready_at = CASE WHEN q.name = ANY ($3::text[]) THEN now() - interval '1 hour' END
-FROM groups g JOIN queues q ON q.id = g.queue_id WHERE g.id = p.group_id AND q.name = ANY ($1::text[])
+JOIN segment_payloads a ON a.n = (p.id * 31 + s) % (SELECT count(*) FROM segment_payloads)
+WHERE p.queue_id = ANY ($1::bigint[])
 """
 _INSERT_TALLIES = """
 INSERT INTO tallies (queue_id, group_id, slot, messages)
-SELECT q.id, coalesce(g.id, 0), 0,
-       $3 * ($2 - CASE WHEN g.id IS NOT NULL AND q.name = ANY ($4::text[]) THEN $5 ELSE 0 END)
-FROM queues q
-CROSS JOIN LATERAL (SELECT g.id FROM groups g WHERE g.queue_id = q.id UNION ALL SELECT NULL) g
-WHERE q.name = ANY ($1::text[])
-ON CONFLICT (queue_id, group_id, slot) DO UPDATE SET messages = excluded.messages
+SELECT q.id, t.group_id, 0, t.messages
+FROM queues q JOIN groups g ON g.queue_id = q.id
+CROSS JOIN LATERAL (
+    SELECT sum(p.next_offset) AS pushed, sum(o.cursor) AS finished
+    FROM partitions p JOIN positions o ON o.partition_id = p.id WHERE p.queue_id = q.id
+) s
+CROSS JOIN LATERAL (VALUES (0::bigint, s.pushed), (g.id, s.finished)) t (group_id, messages)
+WHERE q.id = ANY ($1::bigint[])
 """
 
 
@@ -105,6 +116,7 @@ async def _load_batches(
 ) -> None:
     connection = await _connect(url)
     try:
+        await connection.execute(_CREATE_PAYLOADS)
         for names in batches:
             async with connection.transaction():
                 await _load(connection, scale, names)
@@ -115,16 +127,12 @@ async def _load_batches(
 
 async def _load(connection: asyncpg.Connection, scale: Scale, names: list[str]) -> None:
     messages = scale.segments * MESSAGES_PER_SEGMENT
-    waiting = [name for name in names if int(name.removeprefix("q-")) % WAITING_QUEUES_SHARE == 0]
-    await connection.execute(_ENSURE_QUEUES, *SCOPE, names)
-    await connection.execute(_ENSURE_GROUPS, *SCOPE, names)
-    await connection.execute(_ENSURE_PARTITIONS, *SCOPE, names, scale.partitions_per_queue)
-    await connection.execute(_INSERT_SEGMENTS, names, scale.segments, MESSAGES_PER_SEGMENT)
-    await connection.execute(_UPDATE_PARTITIONS, names, messages)
-    await connection.execute(_UPDATE_POSITIONS, names, messages, waiting, WAITING_PER_PARTITION)
-    await connection.execute(
-        _INSERT_TALLIES, names, messages, scale.partitions_per_queue, waiting, WAITING_PER_PARTITION
-    )
+    ids = [row["id"] for row in await connection.fetch(_INSERT_QUEUES, *SCOPE, names)]
+    await connection.execute(_INSERT_GROUPS, ids)
+    await connection.execute(_INSERT_PARTITIONS, ids, scale.partitions_per_queue, messages)
+    await connection.execute(_INSERT_POSITIONS, ids, WAITING_PER_PARTITION)
+    await connection.execute(_INSERT_SEGMENTS, ids, scale.segments, MESSAGES_PER_SEGMENT)
+    await connection.execute(_INSERT_TALLIES, ids)
 
 
 async def _connect(url: str) -> asyncpg.Connection:

@@ -29,6 +29,7 @@ MIN_JUDGED_S = 240.0
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30, help="how long the load runs")
+    parser.add_argument("--share", type=float, default=0.5, help="the load as a share of the capacity")
     parser.add_argument("--seed", type=int, default=1, help="payloads and failures follow from it")
     parser.add_argument("--quick", action="store_true", help="a smoke run of seconds, which is not judged")
     parser.add_argument("--keep", action="store_true", help="keep the home of a run in which nothing grew")
@@ -41,9 +42,10 @@ def build_options(arguments: argparse.Namespace) -> SoakOptions:
     load_s = 6.0 if arguments.quick else arguments.minutes * 60
     return SoakOptions(
         seed=arguments.seed,
+        share=arguments.share,
         load_s=load_s,
         warmup_s=load_s * WARMUP_SHARE,
-        capacity_s=2.0 if arguments.quick else 15.0,
+        capacity_s=2.0 if arguments.quick else 30.0,
         sample_s=1.0 if arguments.quick else 5.0,
         min_judged_s=MIN_JUDGED_S,
     )

@@ -54,6 +54,7 @@ def build_report(options: SoakOptions, result: SoakResult) -> dict[str, Any]:
         counts[str(trend.verdict)] = counts.get(str(trend.verdict), 0) + 1
     return {
         "seed": options.seed,
+        "share_of_capacity": options.share,
         "load_s": options.load_s,
         "warmup_s": options.warmup_s,
         "capacity_per_s": _per_second(result.capacity),
@@ -113,7 +114,10 @@ def print_report(console: Console, report: dict[str, Any]) -> None:
     load = [[name, f"{value:,.1f}"] for name, value in report["load"].items()]
     console.print(build_table("load", ["", ""], load))
     capacity = ", ".join(f"{value:,.0f} {name}/s" for name, value in report["capacity_per_s"].items())
-    console.print(f"capacity: {capacity}; the load is half of it, for {report['load_s'] / 60:.1f} minutes")
+    console.print(
+        f"capacity: {capacity}; the load is {report['share_of_capacity']:.0%} of it, "
+        f"for {report['load_s'] / 60:.1f} minutes"
+    )
     for name in report["growing"]:
         figures = report["series"][name]
         growth = f"{figures['growth']:,.1f}, more than {figures['allowed']:,.1f}"
@@ -155,7 +159,7 @@ def _plot(report: dict[str, Any], result: SoakResult, path: Path) -> None:
         if shown:
             axis.legend(fontsize=6, loc="lower right", framealpha=0.6)
     figure.suptitle(
-        f"{report['load_s'] / 60:.0f} minutes at half of the capacity: "
+        f"{report['load_s'] / 60:.0f} minutes at {report['share_of_capacity']:.0%} of the capacity: "
         f"{report['load'].get('push requests per second', 0) * MESSAGES_PER_PUSH:,.0f} messages and "
         f"{report['load'].get('enqueue requests per second', 0) * TASKS_PER_ENQUEUE:,.0f} tasks per second",
         fontsize=12,

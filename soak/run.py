@@ -8,12 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import asyncpg
+import httpx
 from bench.running_platform import run_platform
+from redis import RedisError
 
 from soak.load import PLATFORM_SETTINGS, NotDrained, Rates, SoakLoad
 from soak.samples import Sample, Sampler
 
-LOAD_SHARE = 0.5
 DRAIN_TIMEOUT_S = 180.0
 
 
@@ -22,6 +24,8 @@ class SoakOptions:
     """How long a soak takes, and how often it samples."""
 
     seed: int
+    share: float
+    """The load as a share of the capacity."""
     load_s: float
     warmup_s: float
     capacity_s: float
@@ -77,8 +81,8 @@ async def _run_load(
             on_progress(1.0, "draining")
             await load.wait_until_drained(DRAIN_TIMEOUT_S)
         await load.finish()
-    except* (NotDrained, RuntimeError, OSError) as errors:
-        result.problems += [str(error) for error in flatten(errors)]
+    except* (NotDrained, RuntimeError, OSError, asyncpg.PostgresError, RedisError, httpx.HTTPError) as errors:
+        result.problems += [f"{type(error).__name__}: {error}" for error in flatten(errors)]
     finally:
         await sampler.close()
     result.load |= {name: float(count) for name, count in sorted(load.counts.items())}
@@ -88,7 +92,7 @@ async def _run_load(
 async def _sample_under_load(
     options: SoakOptions, load: SoakLoad, sampler: Sampler, result: SoakResult, on_progress: OnProgress
 ) -> None:
-    rates = result.capacity.scaled(LOAD_SHARE)
+    rates = result.capacity.scaled(options.share)
     if not rates.pushes or not rates.enqueues:
         raise RuntimeError("Nothing was finished while the capacity was measured. Use a quieter machine.")
     counts_before = load.pushes.counts.accepted, load.enqueues.counts.accepted

@@ -71,7 +71,7 @@ class Sampler:
         self._clickhouse.close()
 
     async def take_sample(self) -> Sample:
-        """Return the values of all series. Raises RuntimeError when a component does not run."""
+        """Return the values of all series; none of processes while a component does not run."""
         processes, directories, warehouse, database, streams = await asyncio.gather(
             asyncio.to_thread(self._sample_processes),
             asyncio.to_thread(self._sample_disk),
@@ -84,14 +84,18 @@ class Sampler:
     def _sample_processes(self) -> Sample:
         state = read_running_state(self._home)
         sample: Counter[str] = Counter()
-        for pid, usage in take_snapshot(state).items():
+        restarts = {f"restarts.{SUPERVISOR}": float(sum(part.restarts for part in state.components))}
+        try:
+            snapshot = take_snapshot(state)
+        except (RuntimeError, psutil.NoSuchProcess):  # the supervisor restarts it
+            return restarts
+        for pid, usage in snapshot.items():
             files, sockets = _count_descriptors(pid)
             sample[f"memory.{usage.part}"] += usage.pss_mb  # type: ignore[assignment]
             sample[f"files.{usage.part}"] += files
             sample[f"connections.{usage.part} sockets"] += sockets
             sample[f"threads.{usage.part}"] += _count_threads(pid)
-        restarts = sum(component.restarts for component in state.components)
-        return {**sample, f"restarts.{SUPERVISOR}": restarts}
+        return {**sample, **restarts}
 
     def _sample_disk(self) -> Sample:
         sample: Sample = {}

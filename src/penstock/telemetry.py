@@ -140,6 +140,11 @@ QUEUE_PAUSED = _shared_gauge(
     *ENVIRONMENT_LABELS,
     "queue",
 )
+QUEUES_UNSAMPLED = _shared_gauge(
+    "penstock_queues_unsampled",
+    "durable queues that no sample of a queue includes, because their environment has more than 10,000",
+    *ENVIRONMENT_LABELS,
+)
 QUEUE_TASKS = ExportedMetric(
     "penstock_queue_tasks",
     MetricType.COUNTER,
@@ -344,7 +349,7 @@ QUOTA_REFUSED = _counter(
 
 EXPORTED_METRICS: tuple[ExportedMetric, ...] = (
     *(QUEUE_DEPTH, QUEUE_INFLIGHT, QUEUE_OLDEST_AGE, QUEUE_CONCURRENCY_LIMIT, QUEUE_DELAYED),
-    *(QUEUE_PAUSED, QUEUE_TASKS),
+    *(QUEUE_PAUSED, QUEUES_UNSAMPLED, QUEUE_TASKS),
     *(QUEUE_MESSAGES, QUEUE_WAIT),
     *(CLIENT_REQUESTS, OPERATION_REQUESTS, OPERATION_ITEMS, OPERATION_BATCHES, OPERATION_SECONDS),
     *(OPERATION_FAILURES, OPERATION_PENDING, PARKED_POPS),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from penstock.durable.pool import Session, fetch_all
+from penstock.durable.pool import Session, fetch_all, fetch_value
 from penstock.model import Scope
 
 
@@ -78,6 +78,10 @@ class GaugeReader:
             *scope,
             limit,
         )
+
+    async def count_environment_queues(self, scope: Scope) -> int:
+        """Return the number of queues of an environment."""
+        return await fetch_value(self._session, int, "SELECT environment_queue_count_v1($1, $2, $3)", *scope)
 
     async def list_queues(self, scope: Scope) -> list[ListedQueue]:
         """Return every queue of an environment with what a list of queues shows, in any order."""

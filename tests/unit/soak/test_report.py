@@ -12,7 +12,7 @@ from soak.report import build_report, has_failed, write_results
 from soak.run import SoakOptions, SoakResult
 
 LOAD_S = 1_800.0
-OPTIONS = SoakOptions(1, LOAD_S, LOAD_S / 3, 1.0, 5.0, 240.0)
+OPTIONS = SoakOptions(1, 0.5, LOAD_S, LOAD_S / 3, 1.0, 5.0, 240.0)
 
 
 def soaked(growing: str = "", *, load_s: float = LOAD_S) -> SoakResult:
@@ -52,7 +52,7 @@ def test_an_error_of_the_load_fails_the_run() -> None:
 
 
 def test_a_short_run_is_not_judged() -> None:
-    options = SoakOptions(1, 60.0, 20.0, 1.0, 5.0, 240.0)
+    options = SoakOptions(1, 0.5, 60.0, 20.0, 1.0, 5.0, 240.0)
     report = build_report(options, soaked("memory.broker", load_s=60))
     assert set(report["verdicts"]["memory"]) == {"not judged"}
     assert not has_failed(report)

@@ -37,6 +37,7 @@ class BoundedQueueSamples:
         self.delayed: Samples = {}
         self.paused: Samples = {}
         self.tasks: Samples = {}
+        self.unsampled: Samples = {}
 
     def add(
         self, environment: Scope, queue: str, group: str, depth: int, running: int, age_s: float | None
@@ -85,6 +86,7 @@ class BoundedQueueSamples:
             telemetry.QUEUE_DELAYED: self.delayed,
             telemetry.QUEUE_PAUSED: self.paused,
             telemetry.QUEUE_TASKS: self.tasks,
+            telemetry.QUEUES_UNSAMPLED: self.unsampled,
         }
 
 
@@ -93,7 +95,7 @@ async def queue_samples(services: Services, environments: Sequence[Scope]) -> Sa
     samples = BoundedQueueSamples()
     now = time.time()
     for environment in environments:
-        durable_queues, run_queues = await asyncio.gather(
+        (durable_queues, samples.unsampled[*environment,]), run_queues = await asyncio.gather(
             _durable_queues(services, environment), _run_queues(services, environment)
         )
         for gauge in durable_queues:
@@ -105,13 +107,20 @@ async def queue_samples(services: Services, environments: Sequence[Scope]) -> Sa
     return samples.table()
 
 
-async def _durable_queues(services: Services, environment: Scope) -> list[NamedQueueGauge]:
+async def _durable_queues(
+    services: Services, environment: Scope, max_queues: int = MAX_QUEUES
+) -> tuple[list[NamedQueueGauge], int]:
+    """Return the gauges of the oldest queues, and the number of the other ones."""
+    gauges = services.broker.store.gauges
     try:
-        return await asyncio.wait_for(
-            services.broker.store.gauges.of_environment_queues(environment, MAX_QUEUES), TIMEOUT_S
-        )
+        async with asyncio.timeout(TIMEOUT_S):
+            queues = await gauges.of_environment_queues(environment, max_queues)
+            sampled = len({gauge.queue for gauge in queues})
+            if sampled < max_queues:
+                return queues, 0
+            return queues, await gauges.count_environment_queues(environment) - sampled
     except (TimeoutError, PenstockError):
-        return []  # PostgreSQL is unreachable or slow; /health reports it
+        return [], 0  # PostgreSQL is unreachable or slow; /health reports it
 
 
 async def _run_queues(services: Services, environment: Scope) -> list[QueueState]:

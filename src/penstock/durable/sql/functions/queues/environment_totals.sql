@@ -12,9 +12,16 @@ LANGUAGE sql STABLE AS $$
           AND (p_namespace IS NULL OR q.namespace = p_namespace) AND (p_task IS NULL OR q.task = p_task)
     )
     SELECT count(*), count(DISTINCT nullif(s.namespace, '')), count(DISTINCT nullif(s.task, '')),
-           coalesce(sum(t.partitions), 0)::bigint, coalesce(sum(t.groups), 0)::bigint,
-           coalesce(sum(t.pushed), 0)::bigint, coalesce(sum(t.kept), 0)::bigint,
-           coalesce(sum(t.depth), 0)::bigint, coalesce(sum(t.running), 0)::bigint,
-           coalesce(sum(t.dead), 0)::bigint
-    FROM selected s JOIN queue_totals_v1(array(SELECT i.id FROM selected i)) t ON t.queue_id = s.id
+           min(stored.partitions), (SELECT count(*) FROM groups g WHERE g.queue_id IN (SELECT i.id FROM selected i)),
+           (SELECT coalesce(sum(y.messages), 0) FROM tallies y
+            WHERE y.group_id = 0 AND y.queue_id IN (SELECT i.id FROM selected i))::bigint,
+           min(stored.kept), min(gauges.depth), min(gauges.running),
+           (SELECT coalesce(sum(c.messages), 0)
+            FROM (SELECT queue_id, messages FROM dead_counts UNION ALL SELECT queue_id, messages FROM dead_tallies) c
+            WHERE c.queue_id IN (SELECT i.id FROM selected i))::bigint
+    FROM (SELECT count(*) AS partitions, coalesce(sum(p.next_offset - p.low_offset), 0)::bigint AS kept
+          FROM partitions p WHERE p.queue_id IN (SELECT i.id FROM selected i)) stored
+    CROSS JOIN (SELECT coalesce(sum(m.depth), 0)::bigint AS depth, coalesce(sum(m.running), 0)::bigint AS running
+                FROM queue_gauges_v1(array(SELECT i.id FROM selected i)) m WHERE m.group_name = '') gauges
+    LEFT JOIN selected s ON true
 $$;

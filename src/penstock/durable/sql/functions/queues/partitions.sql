@@ -9,16 +9,23 @@ CREATE OR REPLACE FUNCTION partitions_v1(
                  low_offset bigint, next_offset bigint, pending bigint, running bigint, total bigint)
 LANGUAGE sql STABLE AS $$
     WITH page AS MATERIALIZED (
-        SELECT t.*, q.name AS queue, count(*) OVER () AS total
+        SELECT t.*, q.name AS queue
         FROM queues q JOIN partitions t ON t.queue_id = q.id
         WHERE q.environment_id = environment_id_v1(p_organization, p_project, p_environment)
           AND (p_queue IS NULL OR q.name = p_queue)
           AND (p_search IS NULL OR strpos(lower(t.name), lower(p_search)) > 0)
         ORDER BY q.name, t.name LIMIT p_limit OFFSET p_offset
+    ), counted AS MATERIALIZED (
+        SELECT count(*) AS total FROM partitions t
+        WHERE t.queue_id IN (SELECT q.id FROM queues q
+                             WHERE q.environment_id = environment_id_v1(p_organization, p_project, p_environment)
+                               AND (p_queue IS NULL OR q.name = p_queue))
+          AND (p_search IS NULL OR strpos(lower(t.name), lower(p_search)) > 0)
     )
     SELECT t.id, t.name, t.queue_id, t.queue, t.created_at, t.pushed_at, t.low_offset, t.next_offset,
-           coalesce(u.pending, t.next_offset - t.low_offset), coalesce(u.running, 0)::bigint, t.total
+           coalesce(u.pending, t.next_offset - t.low_offset), coalesce(u.running, 0)::bigint, c.total
     FROM page t
+    CROSS JOIN counted c
     CROSS JOIN LATERAL (
         SELECT max(t.next_offset - greatest(p.cursor, t.low_offset) - l.leased) AS pending, sum(l.leased) AS running
         FROM positions p
