@@ -97,10 +97,11 @@ def queue_name(number: int) -> str:
     return f"q-{number:06}"
 
 
-async def fill(url: str, scale: Scale, on_queues: Callable[[int], None]) -> None:
+async def fill(url: str, scale: Scale, on_queues: Callable[[int], None], *, first_queue: int = 0) -> None:
     """Store queues, partitions, groups and messages. `on_queues` gets the queues of each finished batch."""
+    numbers = range(first_queue, first_queue + scale.queues)
     batches = iter(
-        [queue_name(number) for number in range(start, min(start + QUEUES_PER_BATCH, scale.queues))]
+        [queue_name(number) for number in numbers[start : start + QUEUES_PER_BATCH]]
         for start in range(0, scale.queues, QUEUES_PER_BATCH)
     )
     await asyncio.gather(*(_load_batches(url, scale, batches, on_queues) for _ in range(LOADERS)))

@@ -46,6 +46,8 @@ class Watched:
 
     connection: asyncpg.Connection[asyncpg.Record]
     scans: list[Scan] = field(default_factory=list)
+    most_rows: int = 0
+    """The most rows that one step of a plan handled: those it returned or dropped, in all its loops."""
 
     @classmethod
     async def connect(cls, url: str) -> Watched:
@@ -77,11 +79,19 @@ class Watched:
         plan = json.loads(text[text.index("{") :])
         for node in nodes(plan["Plan"]):
             table = node.get("Relation Name", "")
+            self.most_rows = max(self.most_rows, _handled_rows(node))
             if table.startswith(WATCHED) and "Scan" in node["Node Type"] and node["Actual Loops"]:
                 removed = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
                 rows = round((node["Actual Rows"] + removed) * node["Actual Loops"])
                 index = node.get("Index Name")
                 self.scans.append(Scan(table, node["Node Type"], index, rows, plan["Query Text"]))
+
+
+def _handled_rows(node: dict[str, Any]) -> int:
+    rows: float = node["Actual Rows"]
+    rows += sum(count for name, count in node.items() if name.startswith("Rows Removed by "))
+    loops: int = node["Actual Loops"]
+    return round(rows * loops)
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
