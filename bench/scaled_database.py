@@ -10,7 +10,7 @@ import asyncpg
 
 QUEUES_PER_BATCH = 500
 LOADERS = 2
-MESSAGES_PER_SEGMENT = 10
+MESSAGES_PER_SEGMENT = 25
 PAYLOAD_ARRAYS = 1_000
 """The payloads of the segments repeat after so many, because making them takes most of the time."""
 WAITING_PER_PARTITION = 5

@@ -98,7 +98,7 @@ async def dead_letters(database: Any, filled: Filled) -> object:
         pytest.param(group_list, PARTITIONS, id="groups with their lag"),
         pytest.param(lagging, PARTITIONS, id="lagging positions"),
         pytest.param(positions, PAGE, id="a group's positions"),
-        pytest.param(totals, 0, id="totals"),
+        pytest.param(totals, 32, id="totals"),
         pytest.param(dead_letters, 0, id="dead letters"),
     ],
 )

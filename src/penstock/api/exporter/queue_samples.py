@@ -90,13 +90,18 @@ class BoundedQueueSamples:
         }
 
 
-async def queue_samples(services: Services, environments: Sequence[Scope]) -> SampleTable:
-    """Samples of durable queues and run queues; without those whose server is unreachable or slow."""
+async def queue_samples(
+    services: Services, environments: Sequence[Scope], max_queues: int = MAX_QUEUES
+) -> SampleTable:
+    """Samples of durable queues and run queues; without those whose server is unreachable or slow.
+
+    Of the durable queues of an environment, the first `max_queues` that were created are read.
+    """
     samples = BoundedQueueSamples()
     now = time.time()
     for environment in environments:
         (durable_queues, samples.unsampled[*environment,]), run_queues = await asyncio.gather(
-            _durable_queues(services, environment), _run_queues(services, environment)
+            _durable_queues(services, environment, max_queues), _run_queues(services, environment)
         )
         for gauge in durable_queues:
             age_s = None if gauge.oldest_at is None else max(0.0, now - gauge.oldest_at.timestamp())
@@ -108,7 +113,7 @@ async def queue_samples(services: Services, environments: Sequence[Scope]) -> Sa
 
 
 async def _durable_queues(
-    services: Services, environment: Scope, max_queues: int = MAX_QUEUES
+    services: Services, environment: Scope, max_queues: int
 ) -> tuple[list[NamedQueueGauge], int]:
     """Return the gauges of the oldest queues, and the number of the other ones."""
     gauges = services.broker.store.gauges

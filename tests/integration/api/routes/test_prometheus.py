@@ -16,11 +16,13 @@ import pytest_asyncio
 from fastapi import FastAPI
 from redis.asyncio import Redis
 
+from penstock.api.exporter.queue_samples import queue_samples
 from penstock.definitions import QUEUE
 from penstock.durable.pool import Database
+from penstock.model import DEFAULT_SCOPE
 from penstock.streams.positions import CONSUMER_GROUP, decode_text
 from penstock.streams.progress import PROGRESS_KEY
-from penstock.telemetry import EXPORTED_METRICS
+from penstock.telemetry import EXPORTED_METRICS, QUEUE_DEPTH, QUEUES_UNSAMPLED
 from tests.deadlines import deadline_s
 from tests.integration.api.calls import app_services, scrape_metrics
 from tests.integration.durable.alerts.alert_rows import add_channel, add_incident, add_notice
@@ -194,6 +196,17 @@ async def test_queues_of_both_kinds_are_exported(client: httpx.AsyncClient, app:
     assert metrics["penstock_requests"][("push",)] == 1
     assert metrics["penstock_workers"][()] == 1
     assert metrics["penstock_event_loop_late_seconds"].keys() == {("0",)}
+
+
+async def test_queues_beyond_the_limit_are_counted(client: httpx.AsyncClient, app: FastAPI) -> None:
+    names = [f"q{number}" for number in range(5)]
+    for name in names:
+        await client.post("/api/v1/push", json={"items": [{"queue": name, "payload": 1}]})
+    samples = await queue_samples(app_services(app), [DEFAULT_SCOPE], max_queues=3)
+    sampled = {queue for *_, queue, _ in samples[QUEUE_DEPTH]}
+    assert sampled & set(names) == {"q0", "q1", "q2"}
+    assert samples[QUEUES_UNSAMPLED] == {(*DEFAULT_SCOPE,): 2}
+    assert (await scrape_metrics(client))["penstock_queues_unsampled"][()] == 0
 
 
 async def test_the_evaluator_incidents_and_notices_are_exported(
