@@ -36,6 +36,8 @@ class ProcessUsage:
     part: str
     pss_mb: float
     """Proportional set size: a page that several processes share counts in fractions."""
+    own_mb: float
+    """The same without pages of files, which the system drops and reads again as it likes."""
     cpu_s: float
     ended_children_cpu_s: float
     """CPU time of its children that ended, with their own children."""
@@ -126,6 +128,7 @@ def _measure(process: psutil.Process, part: str) -> ProcessUsage | None:
         return ProcessUsage(
             part,
             measure_pss_mb(process.pid),
+            measure_pss_mb(process.pid, "Pss_Anon:") + measure_pss_mb(process.pid, "Pss_Shmem:"),
             times.user + times.system,
             times.children_user + times.children_system,
             _count_wakeups(directory),
@@ -144,9 +147,9 @@ def _count_wakeups(directory: Path) -> int:
     return wakeups
 
 
-def measure_pss_mb(pid: int) -> float:
-    """Return the proportional set size of a process in megabytes."""
-    return _read_field(Path("/proc", str(pid), "smaps_rollup"), "Pss:") / 1024
+def measure_pss_mb(pid: int, field: str = "Pss:") -> float:
+    """Return the proportional set size of a process in megabytes, or that of one kind of pages."""
+    return _read_field(Path("/proc", str(pid), "smaps_rollup"), field) / 1024
 
 
 def _read_field(path: Path, name: str) -> int:

@@ -13,6 +13,7 @@ BOUNDS: tuple[tuple[str, Bound], ...] = (
     (r"memory\.(pipeline Java|clickhouse)", Bound(share=0.10, floor=48)),
     (r"memory\..*", Bound(share=0.10, floor=12)),
     (r"files\..*", FILES),
+    (r"threads\.pipeline Java", Bound(floor=150)),  # Spark's pools grow and shrink with the rate of batches
     (r"threads\..*", THREADS),
     (r"connections\..*", SOCKETS),
     (r"restarts\..*", Bound(share=0)),

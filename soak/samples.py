@@ -91,7 +91,7 @@ class Sampler:
             return restarts
         for pid, usage in snapshot.items():
             files, sockets = _count_descriptors(pid)
-            sample[f"memory.{usage.part}"] += usage.pss_mb  # type: ignore[assignment]
+            sample[f"memory.{usage.part}"] += usage.own_mb  # type: ignore[assignment]
             sample[f"files.{usage.part}"] += files
             sample[f"connections.{usage.part} sockets"] += sockets
             sample[f"threads.{usage.part}"] += _count_threads(pid)
