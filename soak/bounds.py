@@ -12,8 +12,10 @@ FILES, SOCKETS, THREADS = Bound(floor=8), Bound(floor=8), Bound(floor=8)
 BOUNDS: tuple[tuple[str, Bound], ...] = (
     (r"memory\.(pipeline Java|clickhouse)", Bound(share=0.10, floor=48)),
     (r"memory\..*", Bound(share=0.10, floor=12)),
+    (r"files\.clickhouse", Bound(floor=400)),  # three files of /proc per thread that executes a query
     (r"files\..*", FILES),
-    (r"threads\.pipeline Java", Bound(floor=150)),  # Spark's pools grow and shrink with the rate of batches
+    # Pools of threads that grow and shrink with the rate of batches and of queries.
+    (r"threads\.(pipeline Java|clickhouse)", Bound(floor=150)),
     (r"threads\..*", THREADS),
     (r"connections\..*", SOCKETS),
     (r"restarts\..*", Bound(share=0)),

@@ -18,7 +18,8 @@ from penstock.model import Scope
 from penstock.runqueue.task_model import QueueState
 from penstock.telemetry import OVERFLOW
 
-TIMEOUT_S = 2.0
+TIMEOUT_S = 5.0
+"""Half of the time that Prometheus waits for a scrape by default."""
 MAX_LABELS = 1_000
 MAX_QUEUES = 10_000
 
