@@ -41,8 +41,7 @@ MAX_AGE_S = 2.0
 ACTIVITY_AGE_S = 5.0
 """The finest metrics have points of 5 seconds."""
 SERVER_TIMEOUT_S = 30.0
-"""A hundred thousand queues take PostgreSQL several seconds, and more on a busy machine. A server that is away
-is known at once."""
+"""A hundred thousand queues take PostgreSQL several seconds, and more on a busy machine."""
 METRICS_WAIT_S = 1.0
 """A slow ClickHouse does not delay the rest for longer."""
 DEFAULT_LAG_S = 15.0
