@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections import defaultdict
+from datetime import datetime
 from typing import Any
 
 import asyncpg
 import httpx
 
+from chaos.alert_load import CHANNEL, RULE
 from chaos.history import HistoryWriter
-from chaos.message_load import OUT, QUEUE
-from chaos.polling import POLL_S
+from chaos.message_load import OUT, QUEUE, WATCHED
+from chaos.polling import POLL_S, poll
 from chaos.task_load import LIMITS
 
 DRAIN_TIMEOUT_S = 120
@@ -24,7 +27,10 @@ READ_TIMEOUT_S = 60
 SERIES_TIMEOUT_S = 180
 SERIES_STABLE_S = 35
 """Longer than two comparisons of counts with PostgreSQL."""
+NOTICE_TIMEOUT_S = 60
+"""For the delivery of the last notices. Those that wait for longer are recorded as pending."""
 PAGE = 1000
+QUEUES = (QUEUE, OUT, WATCHED)
 
 _LOG = """SELECT q.name AS queue, t.name AS partition, l.transaction_ids FROM penstock.partitions t
    JOIN penstock.queues q ON q.id = t.queue_id JOIN penstock.log l ON l.partition_id = t.id
@@ -62,7 +68,8 @@ class FinalState:
         for queue in LIMITS:
             await self._record_run_queue(queue)
         if pipeline:
-            await self._record_series((QUEUE, OUT, *LIMITS))
+            await self._record_alerts()
+            await self._record_series((*QUEUES, *LIMITS))
 
     async def _count_work(self) -> dict[str, int]:
         stats = await self._get("/api/v1/operations/stats")
@@ -70,7 +77,7 @@ class FinalState:
         connection = await asyncpg.connect(self._postgres_url)
         try:
             deferred = await connection.fetchval(_DEFERRED)
-            unfinished = await connection.fetchval(_UNFINISHED, [QUEUE, OUT])
+            unfinished = await connection.fetchval(_UNFINISHED, QUEUES)
         finally:
             await connection.close()
         return {
@@ -92,11 +99,11 @@ class FinalState:
     async def _record_log(self) -> None:
         connection = await asyncpg.connect(self._postgres_url)
         try:
-            rows = await connection.fetch(_LOG, [QUEUE, OUT])
+            rows = await connection.fetch(_LOG, QUEUES)
             tallies = await connection.fetch(
                 """SELECT q.name AS queue, sum(y.completed)::bigint AS completed FROM penstock.tallies y
                    JOIN penstock.queues q ON q.id = y.queue_id WHERE q.name = ANY ($1) GROUP BY 1""",
-                [QUEUE, OUT],
+                QUEUES,
             )
         finally:
             await connection.close()
@@ -104,7 +111,7 @@ class FinalState:
         for row in rows:
             logs[row["queue"]][row["partition"]] += row["transaction_ids"]
         completed = {row["queue"]: row["completed"] for row in tallies}
-        for queue in (QUEUE, OUT):
+        for queue in QUEUES:
             result = {"partitions": logs[queue], "completed": completed.get(queue, 0)}
             self._write("final log", {"queue": queue}, result)
 
@@ -144,6 +151,43 @@ class FinalState:
             after = {"after": page["next"]}
         counts = {name: figures[name] for name in ("depth", "delayed", "running", "dead")}
         self._write("final run queue", {"queue": queue}, counts | {"dead_ids": dead})
+
+    async def _record_alerts(self) -> None:
+        """Record incidents and notices, with the times of the history."""
+        notices: list[dict[str, Any]] = []
+
+        async def are_delivered() -> bool:
+            nonlocal notices
+            notices = (await self._get("/api/v1/alert-notices", limit=PAGE, channel=CHANNEL))["notices"]
+            return all(notice["state"] != "pending" for notice in notices)
+
+        await poll(are_delivered, NOTICE_TIMEOUT_S)
+        incidents = (await self._get("/api/v1/incidents", limit=PAGE, rule=RULE))["incidents"]
+        began_s = time.time() - self._history.now()
+
+        def to_history(text: str | None) -> float | None:
+            return None if text is None else datetime.fromisoformat(text).timestamp() - began_s
+
+        result = {
+            "incidents": [
+                {
+                    "id": incident["id"],
+                    "opened_at": to_history(incident["openedAt"]),
+                    "resolved_at": to_history(incident["resolvedAt"]),
+                }
+                for incident in incidents
+            ],
+            "notices": [
+                {
+                    "id": notice["id"],
+                    "incident": notice["incidentId"],
+                    "transition": notice["transition"],
+                    "state": notice["state"],
+                }
+                for notice in notices
+            ],
+        }
+        self._write("final alerts", {}, result)
 
     async def _record_series(self, queues: tuple[str, ...]) -> None:
         """Read the sums of every tier until they have not changed for a while.

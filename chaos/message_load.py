@@ -20,6 +20,8 @@ from chaos.history import Call
 from chaos.polling import poll
 
 QUEUE, OUT = "chaos", "chaos.out"
+WATCHED = "chaos.watched"
+"""An alert rule watches it."""
 LEASE_S = 3.0
 RETRY_LIMIT = 3
 PARTITIONS = tuple(f"p{n}" for n in range(4))
@@ -38,6 +40,7 @@ def queue_options(lease_s: float) -> list[dict[str, Any]]:
     return [
         {"queue": QUEUE, "options": {"leaseTime": lease_s, "retryLimit": RETRY_LIMIT}},
         {"queue": OUT, "options": {"leaseTime": lease_s, "retryLimit": 1000}},
+        {"queue": WATCHED, "options": {"leaseTime": lease_s, "retryLimit": 1000}},
     ]
 
 
@@ -136,6 +139,15 @@ class Consumer:
                 await asyncio.sleep(0.1)
             if self._state.misbehaving and self._group == "seekers" and self._source.random() < 0.02:
                 await self._seek()
+
+    async def drain(self) -> None:
+        """Ack every message until this is cancelled."""
+        while True:
+            call = await self._pop()
+            if call.result.get("messages"):
+                await self._ack(call.result["messages"], lambda: "completed")
+            elif not call.ok:
+                await asyncio.sleep(0.1)
 
     async def _pop(self) -> Call:
         params = {

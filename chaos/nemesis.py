@@ -25,7 +25,7 @@ class Nemesis:
     """Executes faults. `injected` counts them by kind; `missed` those whose victim did not run."""
 
     def __init__(self, platform: ChaosPlatform, history: HistoryWriter, disk: SmallDisk | None) -> None:
-        self._platform, self._history, self._disk = platform, history, disk
+        self.platform, self._history, self._disk = platform, history, disk
         self.injected: Counter[str] = Counter()
         self.missed: Counter[str] = Counter()
         self._number = 0
@@ -40,7 +40,7 @@ class Nemesis:
         self._history.begin_fault(fault.title, number)
         await asyncio.gather(*(self._inject_kind(kind, fault) for kind in fault.kinds))
         await asyncio.sleep(NOTICE_S)
-        await self._platform.wait_until_healthy(RECOVERY_TIMEOUT_S)
+        await self.platform.wait_until_healthy(RECOVERY_TIMEOUT_S)
         self._history.end_fault(number)
 
     async def _inject_kind(self, kind: str, fault: Fault) -> None:
@@ -58,7 +58,7 @@ class Nemesis:
         (self.injected if hit else self.missed)[kind] += 1
 
     async def _disturb_link(self, link: str, effect: str, fault: Fault) -> None:
-        proxy = self._platform.proxies[link]
+        proxy = self.platform.proxies[link]
         if effect == "cut":
             proxy.cut()
             return
@@ -72,8 +72,8 @@ class Nemesis:
 
     async def _end_supervisor(self, effect: str) -> None:
         number = signal.SIGKILL if effect == "killed" else signal.SIGTERM
-        await self._platform.end_supervisor(number)
-        self._platform.start()
+        await self.platform.end_supervisor(number)
+        self.platform.start()
 
     async def _fill_disk(self, fault: Fault) -> bool:
         if self._disk is None:
@@ -98,7 +98,7 @@ class Nemesis:
 
     def _signals(self) -> dict[str, tuple[Callable[[], list[psutil.Process]], signal.Signals]]:
         """Return how to find the victims of each kind, and the signal they get."""
-        platform = self._platform
+        platform = self.platform
 
         def leader(name: str) -> Callable[[], list[psutil.Process]]:
             return lambda: platform.list_processes(name)[:1]
@@ -130,6 +130,8 @@ class Nemesis:
             "pipeline driver stopped": (tree("pipeline"), signal.SIGSTOP),
             "pipeline JVM killed": (matching("pipeline", "org.apache.spark"), signal.SIGKILL),
             "pipeline Python worker killed": (matching("pipeline", "pyspark"), signal.SIGKILL),
+            "alerts killed": (leader("alerts"), signal.SIGKILL),
+            "alerts stopped": (leader("alerts"), signal.SIGSTOP),
         }
 
 

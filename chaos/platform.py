@@ -22,6 +22,7 @@ from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.postgres import Postgres
 from penstock.embedded.supervision.state import RunState, read_state
 
+SERVERS = ("postgres", "valkey", "clickhouse")
 START_TIMEOUT_S = 240
 STOP_TIMEOUT_S = 60
 
@@ -38,7 +39,7 @@ class ChaosPlatform:
     ) -> None:
         self.folder, self.home, self.proxies, self.layout = folder, home, proxies, layout
         self._process: subprocess.Popen[bytes] | None = None
-        self.postgres_url = Postgres(home, layout.postgres_port).url
+        self.postgres_url = Postgres(home, layout.ports["postgres"]).url
 
     @property
     def url(self) -> str:
@@ -93,7 +94,7 @@ class ChaosPlatform:
         if down:
             return ", ".join(down)
         try:
-            response = await client.get(f"http://127.0.0.1:{self.layout.broker_port}/health/ready")
+            response = await client.get(f"http://127.0.0.1:{self.layout.ports['broker']}/health/ready")
         except httpx.HTTPError as error:
             return f"the broker does not answer ({error!r})"
         return None if response.status_code == 200 else response.text
@@ -118,23 +119,16 @@ class ChaosPlatform:
 
 
 @asynccontextmanager
-async def running_platform(folder: Path, home: Path, *, pipeline: bool) -> AsyncIterator[ChaosPlatform]:
+async def running_platform(
+    folder: Path, home: Path, *, pipeline: bool, webhook_port: int
+) -> AsyncIterator[ChaosPlatform]:
     """Start a platform with its logs in `folder` and its data in `home`; stop it at the end of the block."""
-    broker, postgres, valkey = (any_free_port() for _ in range(3))
-    ports = {"clients": broker, "postgres": postgres, "valkey": valkey}
-    proxies = {link: FaultProxy(port) for link, port in ports.items()}
+    ports = {name: any_free_port() for name in ("broker", *SERVERS)}
+    targets = {"clients": ports["broker"], "webhook": webhook_port} | {name: ports[name] for name in SERVERS}
+    proxies = {link: FaultProxy(port) for link, port in targets.items()}
     for proxy in proxies.values():
         await proxy.start()
-    layout = PlatformLayout(
-        str(home),
-        broker,
-        postgres,
-        proxies["postgres"].port,
-        valkey,
-        proxies["valkey"].port,
-        any_free_port(),
-        pipeline,
-    )
+    layout = PlatformLayout(str(home), ports, {name: proxies[name].port for name in SERVERS}, pipeline)
     platform = ChaosPlatform(folder, home, proxies, layout)
     try:
         platform.start()

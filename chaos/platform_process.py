@@ -1,7 +1,7 @@
 """Run a supervised platform on fixed ports: `python -m chaos.platform_process LAYOUT.json`.
 
-It has the components of `penstock up`, except that the broker reaches PostgreSQL and Valkey through proxies.
-Without the pipeline it has neither Spark nor ClickHouse, and starts in a few seconds.
+It has the components of `penstock up`, except that they reach PostgreSQL, Valkey and ClickHouse through
+proxies. Without the pipeline it has no Spark, no ClickHouse and no alerts, and starts in a few seconds.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from penstock.broker.journal.push_journal import journal_directory
 from penstock.broker.store_migrations import migrate
 from penstock.config import Settings
 from penstock.embedded.servers.clickhouse import ClickHouse
+from penstock.embedded.servers.home_secrets import ensure_encryption_keys
 from penstock.embedded.servers.postgres import Postgres
 from penstock.embedded.servers.valkey import Valkey
 from penstock.embedded.supervision.component import Component
 from penstock.embedded.supervision.one_shot import OneShotTask
 from penstock.embedded.supervision.platform import build_environment
-from penstock.embedded.supervision.service_components import BrokerService, PipelineService
+from penstock.embedded.supervision.service_components import AlertsService, BrokerService, PipelineService
 from penstock.embedded.supervision.supervisor import HomeLock, Supervisor, stop_orphans
 
 BROKER_WORKERS = 2
+ALERT_INTERVAL_S = 2.0
 UNREACHABLE_URL = "http://127.0.0.1:9"
 """The ClickHouse URL of a platform without one."""
 
@@ -35,36 +37,44 @@ class PlatformLayout(msgspec.Struct, frozen=True):
     """The home and the ports of a platform. A restarted platform has the same ones."""
 
     home: str
-    broker_port: int
-    postgres_port: int
-    postgres_proxy_port: int
-    valkey_port: int
-    valkey_proxy_port: int
-    clickhouse_port: int
+    ports: dict[str, int]
+    """Ports of the broker and the servers."""
+    proxy_ports: dict[str, int]
+    """Ports of the proxies in front of the servers."""
     pipeline: bool
+
+
+def build_settings(layout: PlatformLayout) -> Settings:
+    """Return the settings of all parts, with the addresses of the proxies."""
+    home = Path(layout.home)
+    clickhouse_url = ClickHouse(home, layout.ports["clickhouse"]).url
+    settings = Settings(
+        home=home,
+        port=layout.ports["broker"],
+        workers=BROKER_WORKERS,
+        postgres_url=replace_port(
+            Postgres(home, layout.ports["postgres"]).url, layout.proxy_ports["postgres"]
+        ),
+        redis_url=replace_port(Valkey(home, layout.ports["valkey"]).url, layout.proxy_ports["valkey"]),
+        clickhouse_url=replace_port(clickhouse_url, layout.proxy_ports["clickhouse"])
+        if layout.pipeline
+        else UNREACHABLE_URL,
+        encryption_keys=ensure_encryption_keys(home),
+        alert_interval_s=ALERT_INTERVAL_S,
+        alert_private_networks="127.0.0.0/8",
+        drain_s=0.0,
+    )
+    return settings.model_copy(update={"journal_dir": str(journal_directory(settings))})
 
 
 def build_components(layout: PlatformLayout) -> list[Component]:
     home = Path(layout.home)
-    postgres, valkey = Postgres(home, layout.postgres_port), Valkey(home, layout.valkey_port)
-    clickhouse = ClickHouse(home, layout.clickhouse_port) if layout.pipeline else None
-    direct = Settings(
-        home=home,
-        port=layout.broker_port,
-        workers=BROKER_WORKERS,
-        postgres_url=postgres.url,
-        redis_url=valkey.url,
-        clickhouse_url=clickhouse.url if clickhouse else UNREACHABLE_URL,
-        drain_s=0.0,
+    postgres, valkey = Postgres(home, layout.ports["postgres"]), Valkey(home, layout.ports["valkey"])
+    clickhouse = ClickHouse(home, layout.ports["clickhouse"]) if layout.pipeline else None
+    settings = build_settings(layout)
+    migrated = settings.model_copy(
+        update={"postgres_url": postgres.url, "clickhouse_url": clickhouse.url if clickhouse else ""}
     )
-    direct = direct.model_copy(update={"journal_dir": str(journal_directory(direct))})
-    proxied = direct.model_copy(
-        update={
-            "postgres_url": replace_port(postgres.url, layout.postgres_proxy_port),
-            "redis_url": replace_port(valkey.url, layout.valkey_proxy_port),
-        }
-    )
-    migrated = direct if clickhouse else direct.model_copy(update={"clickhouse_url": ""})
     migrations = OneShotTask(
         "migrations",
         ("postgres", "clickhouse"),
@@ -73,9 +83,10 @@ def build_components(layout: PlatformLayout) -> list[Component]:
     components: list[Component] = [postgres, valkey]
     if clickhouse:
         components.append(clickhouse)
-    components += [migrations, BrokerService(proxied, build_environment(proxied))]
+    environment = build_environment(settings)
+    components += [migrations, BrokerService(settings, environment)]
     if clickhouse:
-        components.append(PipelineService(direct, build_environment(direct)))
+        components += [PipelineService(settings, environment), AlertsService(settings, environment)]
     return components
 
 
@@ -90,7 +101,7 @@ def main() -> None:
     home = Path(layout.home)
     lock = HomeLock(home)
     stop_orphans(home)
-    url = f"http://127.0.0.1:{layout.broker_port}"
+    url = f"http://127.0.0.1:{layout.ports['broker']}"
     supervisor = Supervisor(
         home,
         build_components(layout),

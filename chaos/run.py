@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 
+from chaos.alert_load import AlertLoad, create_alert_rule
 from chaos.calls import CALL_TIMEOUT_S, RecordedClient
 from chaos.disk import SmallDisk
 from chaos.final_state import READ_TIMEOUT_S, FinalState
@@ -33,9 +34,10 @@ from chaos.message_load import (
     queue_options,
 )
 from chaos.nemesis import Nemesis
-from chaos.platform import ChaosPlatform, NotRecovered, running_platform
+from chaos.platform import NotRecovered, running_platform
 from chaos.schedule import Fault, build_schedule, known_kinds
 from chaos.task_load import LIMITS, WORKERS_PER_QUEUE, TaskProducer, TaskWorker
+from chaos.webhook_receiver import WebhookReceiver
 
 SETTLE_S = 2.0
 """Load without faults, before the first and after the last one."""
@@ -81,12 +83,17 @@ async def run_chaos(
     (folder / "schedule.json").write_text(json.dumps([asdict(fault) for fault in schedule], indent=1) + "\n")
     history = HistoryWriter(folder / "history.jsonl")
     result = RunResult()
+    receiver = WebhookReceiver(history, random.Random(f"{options.seed} receiver"))
+    await receiver.start()
     try:
-        async with running_platform(folder, home, pipeline=options.pipeline) as platform:
+        async with running_platform(
+            folder, home, pipeline=options.pipeline, webhook_port=receiver.port
+        ) as platform:
             nemesis = Nemesis(platform, history, disk)
-            await _run_load(options, schedule, platform, nemesis, history, result, on_progress)
+            await _run_load(options, schedule, nemesis, receiver, history, result, on_progress)
             result.injected, result.missed = nemesis.injected, nemesis.missed
     finally:
+        await receiver.close()
         result.outcomes = dict(history.outcomes)
         history.close()
     return result
@@ -95,12 +102,13 @@ async def run_chaos(
 async def _run_load(
     options: RunOptions,
     schedule: list[Fault],
-    platform: ChaosPlatform,
     nemesis: Nemesis,
+    receiver: WebhookReceiver,
     history: HistoryWriter,
     result: RunResult,
     on_progress: OnProgress,
 ) -> None:
+    platform = nemesis.platform
     limits = httpx.Limits(max_connections=200, max_keepalive_connections=200)
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(
@@ -111,6 +119,10 @@ async def _run_load(
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         for number, client in enumerate(build_clients(options.seed, http, history, state)):
             tasks.create_task(client, name=f"client-{number}")
+        alerts = AlertLoad(RecordedClient("alerts", http, history), http, history)
+        if options.pipeline:
+            await create_alert_rule(http, platform.proxies["webhook"].port)
+            watching = tasks.create_task(alerts.run(state, random.Random(f"{options.seed} alerts")))
         started = time.monotonic()
         try:
             await _inject_all(options, schedule, nemesis, history, on_progress)
@@ -119,8 +131,11 @@ async def _run_load(
         result.load_s = time.monotonic() - started
         await asyncio.sleep(SETTLE_S)
         on_progress(1.0, "draining", history)
-        state.producing = state.misbehaving = False
+        state.producing = state.misbehaving = receiver.misbehaving = False
         await configure(http, DRAIN_LEASE_S)
+        if options.pipeline:
+            alerts.expect_calm()
+            await watching
         final = FinalState(platform.postgres_url, http, history)
         left = await final.wait_until_drained()
         state.consuming = False

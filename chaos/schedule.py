@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 LINKS = ("clients", "postgres", "valkey")
-"""Connections that pass through a proxy: from clients to the broker, and from the broker to its servers."""
+"""Connections that pass through a proxy: from clients to the broker, and from the parts to their servers."""
+PIPELINE_LINKS = ("clickhouse", "webhook")
+"""Those to ClickHouse, and from the senders of alerts to the receiver of their notices."""
+LINK_EFFECTS = ("cut", "delayed", "dropped", "refused")
 
 POSTGRES_CRASHES = (
     "postgres backend killed",
@@ -30,7 +33,7 @@ _BASE_KINDS = (
     "valkey stopped",
     *POSTGRES_CRASHES[:4],
     "supervisor restarted",
-    *(f"{link} link {effect}" for link in LINKS for effect in ("cut", "delayed", "dropped", "refused")),
+    *(f"{link} link {effect}" for link in LINKS for effect in LINK_EFFECTS),
 )
 DISK_KINDS = ("disk filled",)
 PIPELINE_KINDS = (
@@ -40,10 +43,13 @@ PIPELINE_KINDS = (
     "pipeline driver stopped",
     "pipeline JVM killed",
     "pipeline Python worker killed",
+    "alerts killed",
+    "alerts stopped",
+    *(f"{link} link {effect}" for link in PIPELINE_LINKS for effect in LINK_EFFECTS),
 )
 
 SHORT_STOP_S = (1.0, 6.0)
-LONG_STOP_S = (5.0, 45.0)
+LONG_STOP_S = (5.0, 60.0)
 PAIR_SHARE = 0.25
 LONG_STOP_SHARE = 0.1
 

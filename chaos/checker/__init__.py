@@ -6,6 +6,7 @@ never. A check reports only what no such assumption can explain.
 
 from __future__ import annotations
 
+from chaos.checker.alerts import check_alerts
 from chaos.checker.dead_letters import check_dead_letters
 from chaos.checker.deliveries import check_deliveries
 from chaos.checker.findings import Findings, Guarantee, Violation
@@ -24,6 +25,7 @@ CHECKS = (
     check_dead_letters,
     check_tasks,
     check_series,
+    check_alerts,
 )
 
 __all__ = ["Findings", "Guarantee", "Violation", "check_history"]

@@ -27,6 +27,9 @@ class Guarantee(StrEnum):
     TASK_LIMIT = "a run queue never exceeds its limit"
     TASK_DEAD = "dead tasks are counted"
     SERIES = "series agree with the history in every tier"
+    ALERT_FIRES = "an alert fires while its condition holds, and only then"
+    ALERT_ONCE = "a transition of an incident is one notice, and none is sent again once it was received"
+    ALERT_RECEIVED = "notices that are stored as sent were received, signed and in order"
 
 
 @dataclass(frozen=True, slots=True)

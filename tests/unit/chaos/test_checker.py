@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from chaos.checker import Guarantee, check_history
 
-from tests.unit.chaos.written_history import OUT, QUEUE, WrittenHistory
+from tests.unit.chaos.written_history import OUT, QUEUE, WATCHED, WrittenHistory
 
 Scenario = Callable[[WrittenHistory], None]
 
@@ -290,6 +290,77 @@ def lose_counts_of_tasks(h: WrittenHistory) -> None:
     h.series("chaos.single", enqueued=0)
 
 
+OPENED, RESOLVED = ("n1", "opened", "sent"), ("n2", "resolved", "sent")
+
+
+def fire_too_late(h: WrittenHistory) -> None:
+    h.push("a", queue=WATCHED)
+    h.watched("fires", outcome="fail")
+
+
+def resolve_too_late(h: WrittenHistory) -> None:
+    h.watched("resolves", outcome="fail")
+
+
+def fire_for_an_empty_queue(h: WrittenHistory) -> None:
+    h.watched("resolves")
+    h.webhook("n1")
+    h.alerts([OPENED], opened_at=h.now)
+    h.push("a", queue=WATCHED)
+
+
+def forget_an_incident(h: WrittenHistory) -> None:
+    h.push("a", queue=WATCHED)
+    h.watched("fires", "other")
+    h.webhook("n1")
+    h.alerts([OPENED])
+
+
+def write_two_notices_of_a_transition(h: WrittenHistory) -> None:
+    h.webhook("n1")
+    h.webhook("n2")
+    h.alerts([OPENED, ("n2", "opened", "sent")])
+
+
+def write_no_notice_of_an_incident(h: WrittenHistory) -> None:
+    h.alerts([])
+
+
+def write_no_notice_of_the_end(h: WrittenHistory) -> None:
+    h.webhook("n1")
+    h.alerts([OPENED], resolved_at=12.0)
+
+
+def send_a_received_notice_again(h: WrittenHistory) -> None:
+    h.webhook("n1")
+    h.advance(8)
+    h.crash()
+    h.webhook("n1")
+    h.alerts([OPENED])
+
+
+def lose_a_sent_notice(h: WrittenHistory) -> None:
+    h.webhook("n1", outcome="fail")
+    h.alerts([OPENED])
+
+
+def send_a_notice_that_is_not_stored(h: WrittenHistory) -> None:
+    h.webhook("n1")
+    h.webhook("n3", "update 1")
+    h.alerts([OPENED])
+
+
+def send_the_end_first(h: WrittenHistory) -> None:
+    h.webhook("n2", "resolved")
+    h.webhook("n1")
+    h.alerts([OPENED, RESOLVED], resolved_at=12.0)
+
+
+def send_without_a_signature(h: WrittenHistory) -> None:
+    h.webhook("n1", signed=False)
+    h.alerts([OPENED])
+
+
 VIOLATIONS: list[tuple[Scenario, Guarantee]] = [
     (lose_a_push, Guarantee.STORED_ONCE),
     (lose_a_repeated_push, Guarantee.STORED_ONCE),
@@ -330,6 +401,18 @@ VIOLATIONS: list[tuple[Scenario, Guarantee]] = [
     (lose_counts, Guarantee.SERIES),
     (count_twice, Guarantee.SERIES),
     (lose_counts_of_tasks, Guarantee.SERIES),
+    (fire_too_late, Guarantee.ALERT_FIRES),
+    (resolve_too_late, Guarantee.ALERT_FIRES),
+    (fire_for_an_empty_queue, Guarantee.ALERT_FIRES),
+    (forget_an_incident, Guarantee.ALERT_FIRES),
+    (write_two_notices_of_a_transition, Guarantee.ALERT_ONCE),
+    (write_no_notice_of_an_incident, Guarantee.ALERT_ONCE),
+    (write_no_notice_of_the_end, Guarantee.ALERT_ONCE),
+    (send_a_received_notice_again, Guarantee.ALERT_ONCE),
+    (lose_a_sent_notice, Guarantee.ALERT_RECEIVED),
+    (send_a_notice_that_is_not_stored, Guarantee.ALERT_RECEIVED),
+    (send_the_end_first, Guarantee.ALERT_RECEIVED),
+    (send_without_a_signature, Guarantee.ALERT_RECEIVED),
 ]
 
 
@@ -450,6 +533,30 @@ def report_lost_counts(h: WrittenHistory) -> None:
     h.series(QUEUE, enqueued=1, lost=1)
 
 
+def repeat_a_notice_until_it_is_received(h: WrittenHistory) -> None:
+    h.push("a", queue=WATCHED)
+    h.watched("fires", "i")
+    h.webhook("n1", outcome="fail")
+    h.webhook("n1", outcome="unknown")
+    h.webhook("n1")
+    h.watched("resolves")
+    h.webhook("n2", "resolved")
+    h.alerts([OPENED, RESOLVED], opened_at=10.3, resolved_at=12.0)
+
+
+def repeat_a_notice_after_a_fault(h: WrittenHistory) -> None:
+    h.webhook("n1")
+    h.crash("alerts killed")
+    h.advance(60)
+    h.webhook("n1")
+    h.alerts([OPENED])
+
+
+def keep_a_notice_pending(h: WrittenHistory) -> None:
+    h.webhook("n1", outcome="fail")
+    h.alerts([("n1", "opened", "pending")])
+
+
 @pytest.mark.parametrize(
     "scenario",
     [
@@ -465,6 +572,9 @@ def report_lost_counts(h: WrittenHistory) -> None:
         move_by_an_unknown_transaction,
         return_a_task_after_its_deadline,
         report_lost_counts,
+        repeat_a_notice_until_it_is_received,
+        repeat_a_notice_after_a_fault,
+        keep_a_notice_pending,
     ],
     ids=lambda scenario: scenario.__name__,
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 from chaos.history import Call, FaultSpan, History, Outcome
 
-QUEUE, OUT, PARTITION = "chaos", "chaos.out", "p0"
+QUEUE, OUT, PARTITION, WATCHED = "chaos", "chaos.out", "p0", "chaos.watched"
 
 
 class WrittenHistory:
@@ -115,6 +115,38 @@ class WrittenHistory:
     def series(self, queue: str, **sums: int) -> None:
         figures = {"enqueued": 0, "completed": 0, "lost": 0} | sums
         self.call("final series", {"queue": queue}, {"tiers": {"5s": figures, "1m": figures, "1h": figures}})
+
+    def webhook(
+        self,
+        notice: str,
+        transition: str = "opened",
+        incident: str = "i",
+        *,
+        signed: bool = True,
+        outcome: Outcome = "ok",
+    ) -> Call:
+        args = {"id": notice, "incident": incident, "transition": transition, "signed": signed}
+        return self.call("webhook", args, outcome=outcome)
+
+    def watched(self, op: str, *incidents: str, outcome: Outcome = "ok") -> Call:
+        """The watched queue is seen to be in alert, or no longer."""
+        return self.call(f"alert {op}", {"queue": WATCHED}, {"incidents": list(incidents)}, outcome)
+
+    def alerts(
+        self,
+        notices: list[tuple[str, str, str]],
+        *,
+        incident: str = "i",
+        opened_at: float = 10.0,
+        resolved_at: float | None = None,
+    ) -> None:
+        """One incident, and its notices as (id, transition, state)."""
+        incidents = [{"id": incident, "opened_at": opened_at, "resolved_at": resolved_at}]
+        stored = [
+            {"id": notice, "incident": incident, "transition": transition, "state": state}
+            for notice, transition, state in notices
+        ]
+        self.call("final alerts", {}, {"incidents": incidents, "notices": stored})
 
 
 def _acks(lease: str, ids: tuple[str, ...], status: str) -> list[dict[str, Any]]:
