@@ -22,7 +22,8 @@ from chaos.message_load import OUT, QUEUE, WATCHED
 from chaos.polling import POLL_S, poll
 from chaos.task_load import LIMITS
 
-DRAIN_TIMEOUT_S = 120
+DRAIN_TIMEOUT_S = 240
+"""Longer than a clock is stepped: a lease of a clock that was ahead lasts as much longer."""
 READ_TIMEOUT_S = 60
 SERIES_TIMEOUT_S = 180
 SERIES_STABLE_S = 35
@@ -62,13 +63,15 @@ class FinalState:
             await asyncio.sleep(POLL_S)
         return ", ".join(f"{count} {name}" for name, count in work.items() if count)
 
-    async def record(self, *, pipeline: bool) -> None:
+    async def record(self, *, pipeline: bool, series_from_s: float) -> None:
+        """Record everything; the series not before a time, because they end at the current one."""
         await self._record_log()
         await self._record_dead_letters()
         for queue in LIMITS:
             await self._record_run_queue(queue)
         if pipeline:
             await self._record_alerts()
+            await asyncio.sleep(max(0.0, series_from_s - self._history.now()))
             await self._record_series((*QUEUES, *LIMITS))
 
     async def _count_work(self) -> dict[str, int]:

@@ -10,7 +10,7 @@ import asyncio
 import math
 import random
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -54,7 +54,8 @@ class LoadState:
     """Whether consumers fail, stall and seek. At the end they only ack, so that queues drain."""
     pushed: int = 0
     acked: dict[str, int] = field(default_factory=dict)
-    started: datetime = field(default_factory=lambda: datetime.now(UTC))
+    before_all: datetime = field(default_factory=lambda: datetime.now(UTC) - timedelta(minutes=10))
+    """Before every message, also those that a clock which was stepped back dates."""
 
     @property
     def backlog(self) -> int:
@@ -257,7 +258,7 @@ class Consumer:
 
     async def _seek(self) -> None:
         to_end = self._source.random() < 0.3
-        body = {"toEnd": True} if to_end else {"timestamp": self._state.started.isoformat()}
+        body = {"toEnd": True} if to_end else {"timestamp": self._state.before_all.isoformat()}
         args = {"queue": self._queue, "group": self._group, "to_end": to_end}
         path = f"/api/v1/consumer-groups/{self._group}/queues/{self._queue}/seek"
         await self._client.call("seek", args, "POST", path, parse_nothing, json=body)

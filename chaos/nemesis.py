@@ -28,6 +28,8 @@ class Nemesis:
         self.platform, self._history, self._disk = platform, history, disk
         self.injected: Counter[str] = Counter()
         self.missed: Counter[str] = Counter()
+        self.clocks_agree_at = 0.0
+        """When nothing has a time in the future any more that a stepped clock gave it."""
         self._number = 0
 
     async def inject(self, fault: Fault) -> None:
@@ -47,6 +49,9 @@ class Nemesis:
         victim, _, effect = kind.rpartition(" ")
         if victim.endswith(" link"):
             await self._disturb_link(victim.removesuffix(" link"), effect, fault)
+            hit = True
+        elif victim.endswith(" clock"):
+            await self._step_clock(victim.removesuffix(" clock"), fault)
             hit = True
         elif victim == "supervisor":
             await self._end_supervisor(effect)
@@ -69,6 +74,14 @@ class Nemesis:
         }[effect]()
         await asyncio.sleep(fault.duration_s)
         proxy.heal()
+
+    async def _step_clock(self, part: str, fault: Fault) -> None:
+        """Step a clock, and step it back after the duration: both directions in one fault."""
+        clock = self.platform.clocks[part]
+        clock.set_offset(fault.step_s)
+        await asyncio.sleep(fault.duration_s)
+        clock.set_offset(0)
+        self.clocks_agree_at = max(self.clocks_agree_at, self._history.now() + fault.step_s)
 
     async def _end_supervisor(self, effect: str) -> None:
         number = signal.SIGKILL if effect == "killed" else signal.SIGTERM

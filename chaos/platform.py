@@ -18,6 +18,8 @@ import psutil
 from chaos.platform_process import PlatformLayout
 from chaos.polling import poll
 from chaos.proxy import FaultProxy
+from chaos.schedule import CLOCK_PARTS
+from chaos.stepped_clock import SteppedClock, build_library
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.postgres import Postgres
 from penstock.embedded.supervision.state import RunState, read_state
@@ -35,9 +37,15 @@ class ChaosPlatform:
     """A platform in child processes. Clients use `url`, which leads through a proxy."""
 
     def __init__(
-        self, folder: Path, home: Path, proxies: dict[str, FaultProxy], layout: PlatformLayout
+        self,
+        folder: Path,
+        home: Path,
+        proxies: dict[str, FaultProxy],
+        clocks: dict[str, SteppedClock],
+        layout: PlatformLayout,
     ) -> None:
-        self.folder, self.home, self.proxies, self.layout = folder, home, proxies, layout
+        self.folder, self.home, self.layout = folder, home, layout
+        self.proxies, self.clocks = proxies, clocks
         self._process: subprocess.Popen[bytes] | None = None
         self.postgres_url = Postgres(home, layout.ports["postgres"]).url
 
@@ -120,7 +128,7 @@ class ChaosPlatform:
 
 @asynccontextmanager
 async def running_platform(
-    folder: Path, home: Path, *, pipeline: bool, webhook_port: int
+    folder: Path, home: Path, *, pipeline: bool, clocks: bool, webhook_port: int
 ) -> AsyncIterator[ChaosPlatform]:
     """Start a platform with its logs in `folder` and its data in `home`; stop it at the end of the block."""
     ports = {name: any_free_port() for name in ("broker", *SERVERS)}
@@ -128,8 +136,15 @@ async def running_platform(
     proxies = {link: FaultProxy(port) for link, port in targets.items()}
     for proxy in proxies.values():
         await proxy.start()
-    layout = PlatformLayout(str(home), ports, {name: proxies[name].port for name in SERVERS}, pipeline)
-    platform = ChaosPlatform(folder, home, proxies, layout)
+    platform_clocks = create_clocks(folder) if clocks else {}
+    layout = PlatformLayout(
+        str(home),
+        ports,
+        {name: proxies[name].port for name in SERVERS},
+        pipeline,
+        {part: clock.environment for part, clock in platform_clocks.items()},
+    )
+    platform = ChaosPlatform(folder, home, proxies, platform_clocks, layout)
     try:
         platform.start()
         await platform.wait_until_healthy()
@@ -138,6 +153,11 @@ async def running_platform(
         await platform.end_supervisor(signal.SIGTERM)
         for proxy in proxies.values():
             await proxy.close()
+
+
+def create_clocks(folder: Path) -> dict[str, SteppedClock]:
+    library = build_library(folder)
+    return {part: SteppedClock.create(library, folder / f"{part}.clock") for part in CLOCK_PARTS}
 
 
 def signal_processes(processes: Sequence[psutil.Process], number: signal.Signals) -> int:

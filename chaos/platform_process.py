@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -21,9 +23,10 @@ from penstock.embedded.servers.clickhouse import ClickHouse
 from penstock.embedded.servers.home_secrets import ensure_encryption_keys
 from penstock.embedded.servers.postgres import Postgres
 from penstock.embedded.servers.valkey import Valkey
-from penstock.embedded.supervision.component import Component
+from penstock.embedded.supervision.component import Component, Program
 from penstock.embedded.supervision.one_shot import OneShotTask
 from penstock.embedded.supervision.platform import build_environment
+from penstock.embedded.supervision.process import Command
 from penstock.embedded.supervision.service_components import AlertsService, BrokerService, PipelineService
 from penstock.embedded.supervision.supervisor import HomeLock, Supervisor, stop_orphans
 
@@ -42,6 +45,8 @@ class PlatformLayout(msgspec.Struct, frozen=True):
     proxy_ports: dict[str, int]
     """Ports of the proxies in front of the servers."""
     pipeline: bool
+    environments: dict[str, dict[str, str]]
+    """Further variables of components."""
 
 
 def build_settings(layout: PlatformLayout) -> Settings:
@@ -84,10 +89,24 @@ def build_components(layout: PlatformLayout) -> list[Component]:
     if clickhouse:
         components.append(clickhouse)
     environment = build_environment(settings)
-    components += [migrations, BrokerService(settings, environment)]
+    broker = BrokerService(settings, environment)
+    for program in (postgres, valkey, broker):
+        add_environment(program, layout.environments.get(program.name, {}))
+    components += [migrations, broker]
     if clickhouse:
         components += [PipelineService(settings, environment), AlertsService(settings, environment)]
     return components
+
+
+def add_environment(program: Program, variables: Mapping[str, str]) -> None:
+    """Add variables to the environment of the command of a program."""
+    build_command = program.command
+
+    def command() -> Command:
+        command = build_command()
+        return replace(command, env={**command.env, **variables})
+
+    program.command = command  # type: ignore[method-assign]
 
 
 def replace_port(url: str, port: int) -> str:

@@ -35,7 +35,8 @@ from chaos.message_load import (
 )
 from chaos.nemesis import Nemesis
 from chaos.platform import NotRecovered, running_platform
-from chaos.schedule import Fault, build_schedule, known_kinds
+from chaos.schedule import CLOCK_KINDS, Fault, build_schedule, known_kinds
+from chaos.stepped_clock import find_compiler
 from chaos.task_load import LIMITS, WORKERS_PER_QUEUE, TaskProducer, TaskWorker
 from chaos.webhook_receiver import WebhookReceiver
 
@@ -75,7 +76,10 @@ async def run_chaos(
     options: RunOptions, folder: Path, home: Path, disk: SmallDisk | None, on_progress: OnProgress
 ) -> RunResult:
     """Run the load and the nemesis. The folder holds history, schedule and logs afterwards."""
-    kinds = options.kinds or known_kinds(disk=disk is not None, pipeline=options.pipeline)
+    possible = known_kinds(
+        disk=disk is not None, clocks=find_compiler() is not None, pipeline=options.pipeline
+    )
+    kinds = options.kinds or possible
     # A fault takes two seconds at least, so this is more than a run can use.
     schedule = build_schedule(
         options.seed, options.faults or int(options.minutes * 60), kinds, long_stops=options.minutes >= 3
@@ -87,7 +91,11 @@ async def run_chaos(
     await receiver.start()
     try:
         async with running_platform(
-            folder, home, pipeline=options.pipeline, webhook_port=receiver.port
+            folder,
+            home,
+            pipeline=options.pipeline,
+            clocks=any(kind in CLOCK_KINDS for kind in kinds),
+            webhook_port=receiver.port,
         ) as platform:
             nemesis = Nemesis(platform, history, disk)
             await _run_load(options, schedule, nemesis, receiver, history, result, on_progress)
@@ -142,7 +150,7 @@ async def _run_load(
         if left:
             result.problems.append(f"Not drained at the end: {left}")
         on_progress(1.0, "reading what is stored", history)
-        await final.record(pipeline=options.pipeline)
+        await final.record(pipeline=options.pipeline, series_from_s=nemesis.clocks_agree_at)
 
 
 async def _inject_all(

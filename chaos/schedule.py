@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,6 +37,9 @@ _BASE_KINDS = (
     *(f"{link} link {effect}" for link in LINKS for effect in LINK_EFFECTS),
 )
 DISK_KINDS = ("disk filled",)
+CLOCK_PARTS = ("broker", "postgres", "valkey")
+"""Parts whose wall clock is stepped, one at a time."""
+CLOCK_KINDS = tuple(f"{part} clock stepped" for part in CLOCK_PARTS)
 PIPELINE_KINDS = (
     "clickhouse killed",
     "clickhouse stopped",
@@ -50,6 +54,8 @@ PIPELINE_KINDS = (
 
 SHORT_STOP_S = (1.0, 6.0)
 LONG_STOP_S = (5.0, 60.0)
+STEP_S = (1.0, 120.0)
+"""How far a clock is stepped, forward or back; when the fault ends, it is stepped the other way."""
 PAIR_SHARE = 0.25
 LONG_STOP_SHARE = 0.1
 
@@ -64,14 +70,16 @@ class Fault:
     delay_ms: float
     choice: float
     """From 0 to 1: which of several processes is the victim."""
+    step_s: float
 
     @property
     def title(self) -> str:
         return " + ".join(self.kinds)
 
 
-def known_kinds(*, disk: bool = False, pipeline: bool = False) -> tuple[str, ...]:
-    return _BASE_KINDS + (DISK_KINDS if disk else ()) + (PIPELINE_KINDS if pipeline else ())
+def known_kinds(*, disk: bool = False, clocks: bool = False, pipeline: bool = False) -> tuple[str, ...]:
+    kinds = _BASE_KINDS + (DISK_KINDS if disk else ()) + (CLOCK_KINDS if clocks else ())
+    return kinds + (PIPELINE_KINDS if pipeline else ())
 
 
 def build_schedule(seed: int, count: int, kinds: Sequence[str], *, long_stops: bool = True) -> list[Fault]:
@@ -93,6 +101,12 @@ def build_schedule(seed: int, count: int, kinds: Sequence[str], *, long_stops: b
                 round(source.uniform(*(LONG_STOP_S if long else SHORT_STOP_S)), 2),
                 round(source.uniform(20, 300)),
                 round(source.random(), 3),
+                round(source.choice((1, -1)) * _between(source, *STEP_S), 2),
             )
         )
     return faults
+
+
+def _between(source: random.Random, low: float, high: float) -> float:
+    """Return a number between two others, with as many below 10 as above at limits of 1 and 100."""
+    return math.exp(source.uniform(math.log(low), math.log(high)))

@@ -40,6 +40,14 @@ def check_leases(history: History, findings: Findings) -> None:
             _check_fencing(name, lease, ordered[index + 1 :], findings)
 
 
+def certain_end(history: History, server: str, since: float, until: float) -> float:
+    """Return until when a lease is certainly held, because a step of its server's clock may end it early."""
+    for fault in history.faults:
+        if f"{server} clock" in fault.kind and fault.began_at <= until and fault.ended_at >= since:
+            until = fault.began_at
+    return until
+
+
 def read_leases(history: History) -> dict[Position, list[HeldLease]]:
     """Return the leases of each position with the time during which they were certainly held."""
     crashes = [
@@ -61,6 +69,8 @@ def read_leases(history: History) -> dict[Position, list[HeldLease]]:
             leases[call.args["queue"], partition, call.args["group"]].append(lease)
             by_id[lease_id, partition] = lease
     _add_changes(history, leases, by_id, may_be_lost)
+    for lease in by_id.values():
+        lease.until = certain_end(history, "postgres", lease.since, lease.until)
     return leases
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from chaos.checker.findings import Findings, Guarantee
+from chaos.checker.leases import certain_end
 from chaos.history import Call, History
 from chaos.task_load import LIMITS
 
@@ -50,7 +51,8 @@ def read_task_leases(history: History) -> list[TaskLease]:
         elif call.op in ENDING:
             ends[key] = min(ends.get(key, math.inf), call.invoked_at)
     for key, lease in by_token.items():
-        lease.until = min(lease.until, ends.get(key, math.inf))
+        until = min(lease.until, ends.get(key, math.inf))
+        lease.until = certain_end(history, "valkey", lease.since, until)
     return list(by_token.values())
 
 

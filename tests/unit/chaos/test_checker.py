@@ -140,6 +140,38 @@ def lose_an_old_lease_in_a_crash(h: WrittenHistory) -> None:
     h.stored("a")
 
 
+def lease_twice_after_a_step_of_another_clock(h: WrittenHistory) -> None:
+    h.push("a")
+    h.pop("1", "a")
+    h.crash("valkey clock stepped")
+    h.pop("2", "a")
+    h.stored("a")
+
+
+def lease_twice_after_a_step_of_the_clock(h: WrittenHistory) -> None:
+    h.push("a")
+    h.crash("postgres clock stepped")
+    h.pop("1", "a")
+    h.pop("2", "a")
+    h.stored("a")
+
+
+def exceed_the_limit_after_a_step_of_the_clock(h: WrittenHistory) -> None:
+    h.enqueue({"key t": "t", "key u": "u"})
+    h.crash("valkey clock stepped")
+    h.dequeue(1, "t")
+    h.dequeue(2, "u")
+
+
+def accept_an_ack_under_a_lease_that_a_step_ended(h: WrittenHistory) -> None:
+    h.push("a")
+    h.pop("1", "a")
+    h.crash("postgres clock stepped")
+    h.pop("2", "a")
+    h.ack("1", "a")
+    h.stored("a")
+
+
 def accept_an_ack_under_a_lost_lease(h: WrittenHistory) -> None:
     h.push("a")
     h.pop("1", "a")
@@ -380,6 +412,10 @@ VIOLATIONS: list[tuple[Scenario, Guarantee]] = [
     (lease_an_extended_lease, Guarantee.ONE_LEASE),
     (lease_after_a_partial_ack, Guarantee.ONE_LEASE),
     (lose_an_old_lease_in_a_crash, Guarantee.ONE_LEASE),
+    (lease_twice_after_a_step_of_another_clock, Guarantee.ONE_LEASE),
+    (lease_twice_after_a_step_of_the_clock, Guarantee.ONE_LEASE),
+    (exceed_the_limit_after_a_step_of_the_clock, Guarantee.TASK_LIMIT),
+    (accept_an_ack_under_a_lease_that_a_step_ended, Guarantee.FENCING),
     (accept_an_ack_under_a_lost_lease, Guarantee.FENCING),
     (accept_a_task_ack_under_a_lost_token, Guarantee.FENCING),
     (commit_the_acks_alone, Guarantee.ATOMIC),
@@ -503,6 +539,20 @@ def lose_a_new_lease_in_a_crash(h: WrittenHistory) -> None:
     h.stored("a")
 
 
+def end_leases_by_a_step_of_the_clock(h: WrittenHistory) -> None:
+    h.push("a")
+    h.pop("1", "a")
+    h.crash("postgres clock stepped + valkey clock stepped")
+    h.pop("2", "a")
+    h.stored("a")
+    h.enqueue({"key t": "t", "key u": "u"})
+    h.dequeue(1, "t")
+    h.crash("valkey clock stepped")
+    h.dequeue(2, "t")
+    h.task("ack", "t", 2)
+    h.dequeue(3, "u")
+
+
 def move_by_an_unknown_transaction(h: WrittenHistory) -> None:
     h.push("a", "b")
     h.pop("1", "a", group="movers")
@@ -569,6 +619,7 @@ def keep_a_notice_pending(h: WrittenHistory) -> None:
         skip_a_dead_message,
         lease_again_after_expiry,
         lose_a_new_lease_in_a_crash,
+        end_leases_by_a_step_of_the_clock,
         move_by_an_unknown_transaction,
         return_a_task_after_its_deadline,
         report_lost_counts,

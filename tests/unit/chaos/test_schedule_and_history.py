@@ -8,7 +8,7 @@ from pathlib import Path
 from chaos.history import FaultSpan, HistoryWriter, read_history
 from chaos.schedule import POSTGRES_CRASHES, build_schedule, known_kinds
 
-KINDS = known_kinds(disk=True, pipeline=True)
+KINDS = known_kinds(disk=True, clocks=True, pipeline=True)
 
 
 def test_the_same_seed_gives_the_same_schedule() -> None:
@@ -23,6 +23,13 @@ def test_a_shorter_run_has_the_first_faults_of_a_longer_one() -> None:
 def test_every_kind_comes_before_one_comes_twice() -> None:
     injected = [kind for fault in build_schedule(7, 50, KINDS) for kind in fault.kinds]
     assert set(injected[: len(KINDS)]) == set(KINDS)
+
+
+def test_clocks_are_stepped_in_both_directions_by_up_to_two_minutes() -> None:
+    steps = [fault.step_s for fault in build_schedule(7, 200, KINDS)]
+    assert min(steps) < -60
+    assert max(steps) > 60
+    assert all(1 <= abs(step) <= 120 for step in steps)
 
 
 def test_every_crash_of_postgres_is_a_known_kind() -> None:
