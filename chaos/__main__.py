@@ -86,6 +86,7 @@ def run_in_folder(options: RunOptions, folder: Path, on_progress: OnProgress) ->
         finally:
             if (home / "logs").exists():
                 shutil.copytree(home / "logs", folder / "logs", dirs_exist_ok=True)
+            shutil.rmtree(folder / "versions", ignore_errors=True)
             if disk is None:
                 shutil.rmtree(home)
 

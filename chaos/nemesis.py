@@ -14,6 +14,7 @@ from chaos.history import HistoryWriter
 from chaos.platform import ChaosPlatform, signal_processes
 from chaos.polling import poll
 from chaos.schedule import Fault
+from chaos.upgrade import Upgrades
 
 RECOVERY_TIMEOUT_S = 180
 FIND_TIMEOUT_S = 20
@@ -30,7 +31,11 @@ class Nemesis:
         self.missed: Counter[str] = Counter()
         self.clocks_agree_at = 0.0
         """When nothing has a time in the future any more that a stepped clock gave it."""
+        self._upgrades = Upgrades(platform)
         self._number = 0
+
+    def close(self) -> None:
+        self._upgrades.close()
 
     async def inject(self, fault: Fault) -> None:
         """Inject a fault, heal it after its duration, and wait until the platform is healthy.
@@ -46,21 +51,44 @@ class Nemesis:
         self._history.end_fault(number)
 
     async def _inject_kind(self, kind: str, fault: Fault) -> None:
+        hit = await self._hit(kind, fault)
+        (self.injected if hit else self.missed)[kind] += 1
+
+    async def _hit(self, kind: str, fault: Fault) -> bool:
+        """Execute a fault and return whether its victim ran."""
+        kind, _, activity = kind.partition(" during ")
         victim, _, effect = kind.rpartition(" ")
-        if victim.endswith(" link"):
+        if activity:
+            return await self._hit_during(activity, kind, fault)
+        if kind in ("migration run", "migration killed"):
+            await self._upgrades.migrate(fault.choice, kill=effect == "killed")
+        elif kind == "rolling upgrade":
+            await self._upgrades.upgrade(fault.choice, fault.duration_s)
+        elif victim.endswith(" link"):
             await self._disturb_link(victim.removesuffix(" link"), effect, fault)
-            hit = True
         elif victim.endswith(" clock"):
             await self._step_clock(victim.removesuffix(" clock"), fault)
-            hit = True
         elif victim == "supervisor":
             await self._end_supervisor(effect)
-            hit = True
         elif kind == "disk filled":
-            hit = await self._fill_disk(fault)
+            return await self._fill_disk(fault)
         else:
-            hit = await self._signal(kind, fault)
-        (self.injected if hit else self.missed)[kind] += 1
+            return await self._signal(kind, fault)
+        return True
+
+    async def _hit_during(self, activity: str, kind: str, fault: Fault) -> bool:
+        """Execute a fault in the middle of a migration or a rolling upgrade."""
+        hit = False
+
+        async def inject() -> None:
+            nonlocal hit
+            hit = await self._hit(kind, fault)
+
+        if activity == "migration":
+            await self._upgrades.migrate(fault.choice, inject)
+        else:
+            await self._upgrades.upgrade(fault.choice, fault.duration_s, inject)
+        return hit
 
     async def _disturb_link(self, link: str, effect: str, fault: Fault) -> None:
         proxy = self.platform.proxies[link]

@@ -15,6 +15,8 @@ import httpx
 import msgspec
 import psutil
 
+import penstock
+from chaos.next_version import InstalledVersion
 from chaos.platform_process import PlatformLayout
 from chaos.polling import poll
 from chaos.proxy import FaultProxy
@@ -47,6 +49,8 @@ class ChaosPlatform:
         self.folder, self.home, self.layout = folder, home, layout
         self.proxies, self.clocks = proxies, clocks
         self._process: subprocess.Popen[bytes] | None = None
+        self._code = folder / "code"
+        self.switch_version(InstalledVersion(Path(penstock.__file__).parents[1]))
         self.postgres_url = Postgres(home, layout.ports["postgres"]).url
 
     @property
@@ -58,13 +62,21 @@ class ChaosPlatform:
         assert self._process is not None
         return psutil.Process(self._process.pid)
 
+    def switch_version(self, version: InstalledVersion) -> None:
+        """Let every process that starts from now on run this version."""
+        self.version = version
+        link = self._code.with_suffix(".new")
+        link.symlink_to(version.directory)
+        link.replace(self._code)
+
     def start(self) -> None:
         layout_path = self.folder / "layout.json"
         layout_path.write_bytes(msgspec.json.encode(self.layout))
         with (self.folder / "platform.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "chaos.platform_process", str(layout_path)],
-                env={name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")},
+                env={name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+                | {"PYTHONPATH": f"{self._code}{os.pathsep}{Path(__file__).parents[1]}"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -9,10 +9,10 @@ _CHUNK_BYTES = 65_536
 
 
 class FaultProxy:
-    """Forward connections from a port of this machine to another one, with the faults of the moment."""
+    """Forward connections from a port of this machine to others, in turn, with the faults of the moment."""
 
     def __init__(self, server_port: int) -> None:
-        self._server_port = server_port
+        self._server_ports = [server_port]
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._passing = asyncio.Event()
@@ -31,6 +31,15 @@ class FaultProxy:
         self.heal()
         self.cut()
         await self._server.wait_closed()
+
+    def add_server(self, port: int) -> None:
+        """Give every other new connection to a further server."""
+        self._server_ports.append(port)
+
+    def remove_server(self, port: int) -> None:
+        """Give no new connection to this server. Its connections stay."""
+        if port in self._server_ports:
+            self._server_ports.remove(port)
 
     def cut(self) -> None:
         """Reset all connections. New ones are accepted."""
@@ -67,7 +76,7 @@ class FaultProxy:
             self._writers.discard(writer)
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._server_port)
+        server_reader, server_writer = await self._open_server()
         self._writers.add(server_writer)
         directions = [
             asyncio.create_task(self._forward(reader, server_writer)),
@@ -81,6 +90,15 @@ class FaultProxy:
             await asyncio.gather(*directions, return_exceptions=True)
             server_writer.transport.abort()
             self._writers.discard(server_writer)
+
+    async def _open_server(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to the server whose turn it is, or to the next one that accepts. Raises OSError."""
+        self._server_ports.append(self._server_ports.pop(0))
+        *others, last = self._server_ports
+        for port in others:
+            with suppress(OSError):
+                return await asyncio.open_connection("127.0.0.1", port)
+        return await asyncio.open_connection("127.0.0.1", last)
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):

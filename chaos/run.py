@@ -8,7 +8,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -98,7 +98,8 @@ async def run_chaos(
             webhook_port=receiver.port,
         ) as platform:
             nemesis = Nemesis(platform, history, disk)
-            await _run_load(options, schedule, nemesis, receiver, history, result, on_progress)
+            with closing(nemesis):
+                await _run_load(options, schedule, nemesis, receiver, history, result, on_progress)
             result.injected, result.missed = nemesis.injected, nemesis.missed
     finally:
         await receiver.close()

@@ -54,6 +54,15 @@ PIPELINE_KINDS = (
 
 SHORT_STOP_S = (1.0, 6.0)
 LONG_STOP_S = (5.0, 60.0)
+UPGRADE_KINDS = (
+    "migration run",
+    "migration killed",
+    *(f"{kind} during migration" for kind in ("postgres killed", "broker killed", "postgres link cut")),
+    "rolling upgrade",
+    *(f"{kind} during rolling upgrade" for kind in ("postgres killed", "broker killed", "valkey killed")),
+)
+"""A migration replaces every SQL function. A rolling upgrade adds tables and serves with two versions."""
+
 STEP_S = (1.0, 120.0)
 """How far a clock is stepped, forward or back; when the fault ends, it is stepped the other way."""
 PAIR_SHARE = 0.25
@@ -78,7 +87,7 @@ class Fault:
 
 
 def known_kinds(*, disk: bool = False, clocks: bool = False, pipeline: bool = False) -> tuple[str, ...]:
-    kinds = _BASE_KINDS + (DISK_KINDS if disk else ()) + (CLOCK_KINDS if clocks else ())
+    kinds = _BASE_KINDS + UPGRADE_KINDS + (DISK_KINDS if disk else ()) + (CLOCK_KINDS if clocks else ())
     return kinds + (PIPELINE_KINDS if pipeline else ())
 
 

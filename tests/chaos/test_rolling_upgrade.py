@@ -19,10 +19,11 @@ import asyncpg
 import httpx
 import pytest
 import pytest_asyncio
+from chaos.next_version import InstalledVersion
 
 from penstock.embedded.servers.ports import any_free_port
 from tests.chaos.rolling_load import PARTITIONS, RollingLoad
-from tests.chaos.upgrade_packages import InstalledVersion, install_versions
+from tests.chaos.upgrade_packages import install_versions
 from tests.deadlines import deadline_s
 from tests.integration.databases import administering
 from tests.waiting import wait_until_async

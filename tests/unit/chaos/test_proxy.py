@@ -18,6 +18,11 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
     writer.close()
 
 
+async def shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write((await reader.read(100)).upper())
+    writer.close()
+
+
 @pytest.fixture
 async def proxy() -> AsyncIterator[FaultProxy]:
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
@@ -90,6 +95,26 @@ async def test_dropped_data_arrives_after_the_proxy_heals(proxy: FaultProxy) -> 
     proxy.heal()
     assert await reading == b"two"
     connection.close()
+
+
+async def test_connections_take_turns_and_pass_over_a_server_that_is_down(proxy: FaultProxy) -> None:
+    other = await asyncio.start_server(shout, "127.0.0.1", 0)
+    port = other.sockets[0].getsockname()[1]
+
+    async def ask() -> bytes:
+        connection = await Connection.open(proxy)
+        connection.send(b"one")
+        answer = await connection.receive()
+        connection.close()
+        return answer
+
+    proxy.add_server(port)
+    assert {await ask(), await ask()} == {b"one", b"ONE"}
+    other.close()
+    await other.wait_closed()
+    assert [await ask(), await ask()] == [b"one", b"one"]
+    proxy.remove_server(port)
+    assert await ask() == b"one"
 
 
 async def test_delayed_data_takes_the_delay_in_each_direction(proxy: FaultProxy) -> None:

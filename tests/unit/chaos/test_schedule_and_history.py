@@ -32,6 +32,12 @@ def test_clocks_are_stepped_in_both_directions_by_up_to_two_minutes() -> None:
     assert all(1 <= abs(step) <= 120 for step in steps)
 
 
+def test_what_happens_during_a_migration_is_a_fault_of_its_own_too() -> None:
+    during = [kind.partition(" during ") for kind in KINDS if " during " in kind]
+    assert {activity for _, _, activity in during} == {"migration", "rolling upgrade"}
+    assert {kind for kind, _, _ in during} <= set(KINDS)
+
+
 def test_every_crash_of_postgres_is_a_known_kind() -> None:
     assert set(POSTGRES_CRASHES) <= set(KINDS)
 
