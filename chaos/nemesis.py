@@ -67,7 +67,7 @@ class Nemesis:
         elif victim.endswith(" link"):
             await self._disturb_link(victim.removesuffix(" link"), effect, fault)
         elif victim.endswith(" clock"):
-            await self._step_clock(victim.removesuffix(" clock"), fault)
+            return await self._step_clock(victim.removesuffix(" clock"), fault)
         elif victim == "supervisor":
             await self._end_supervisor(effect)
         elif kind == "disk filled":
@@ -103,13 +103,16 @@ class Nemesis:
         await asyncio.sleep(fault.duration_s)
         proxy.heal()
 
-    async def _step_clock(self, part: str, fault: Fault) -> None:
+    async def _step_clock(self, part: str, fault: Fault) -> bool:
         """Step a clock, and step it back after the duration: both directions in one fault."""
         clock = self.platform.clocks[part]
         clock.set_offset(fault.step_s)
         await asyncio.sleep(fault.duration_s)
+        users = await _find_victims(lambda: self.platform.list_processes(part)[:1])
+        hit = any(clock.is_used_by(process) for process in users)
         clock.set_offset(0)
         self.clocks_agree_at = max(self.clocks_agree_at, self._history.now() + fault.step_s)
+        return hit
 
     async def _end_supervisor(self, effect: str) -> None:
         number = signal.SIGKILL if effect == "killed" else signal.SIGTERM

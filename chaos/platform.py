@@ -21,7 +21,7 @@ from chaos.platform_process import PlatformLayout
 from chaos.polling import poll
 from chaos.proxy import FaultProxy
 from chaos.schedule import CLOCK_PARTS
-from chaos.stepped_clock import SteppedClock, build_library
+from chaos.stepped_clock import SteppedClock, stepped_clocks
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.servers.postgres import Postgres
 from penstock.embedded.supervision.state import RunState, read_state
@@ -148,28 +148,23 @@ async def running_platform(
     proxies = {link: FaultProxy(port) for link, port in targets.items()}
     for proxy in proxies.values():
         await proxy.start()
-    platform_clocks = create_clocks(folder) if clocks else {}
-    layout = PlatformLayout(
-        str(home),
-        ports,
-        {name: proxies[name].port for name in SERVERS},
-        pipeline,
-        {part: clock.environment for part, clock in platform_clocks.items()},
-    )
-    platform = ChaosPlatform(folder, home, proxies, platform_clocks, layout)
-    try:
-        platform.start()
-        await platform.wait_until_healthy()
-        yield platform
-    finally:
-        await platform.end_supervisor(signal.SIGTERM)
-        for proxy in proxies.values():
-            await proxy.close()
-
-
-def create_clocks(folder: Path) -> dict[str, SteppedClock]:
-    library = build_library(folder)
-    return {part: SteppedClock.create(library, folder / f"{part}.clock") for part in CLOCK_PARTS}
+    with stepped_clocks(CLOCK_PARTS if clocks else ()) as platform_clocks:
+        layout = PlatformLayout(
+            str(home),
+            ports,
+            {name: proxies[name].port for name in SERVERS},
+            pipeline,
+            {part: clock.environment for part, clock in platform_clocks.items()},
+        )
+        platform = ChaosPlatform(folder, home, proxies, platform_clocks, layout)
+        try:
+            platform.start()
+            await platform.wait_until_healthy()
+            yield platform
+        finally:
+            await platform.end_supervisor(signal.SIGTERM)
+            for proxy in proxies.values():
+                await proxy.close()
 
 
 def signal_processes(processes: Sequence[psutil.Process], number: signal.Signals) -> int:

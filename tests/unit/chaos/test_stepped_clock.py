@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 from chaos.stepped_clock import SteppedClock, build_library, find_compiler
 
@@ -56,6 +57,18 @@ def test_a_step_moves_the_wall_clock_alone(clock: SteppedClock, step_s: float) -
             assert wall == pytest.approx(time.time() + offset_s, abs=SLACK_S)
             assert local == pytest.approx(wall, abs=SLACK_S)
             assert monotonic == pytest.approx(time.monotonic(), abs=SLACK_S)
+
+
+def test_a_path_with_a_space_is_refused_because_no_library_in_it_can_be_preloaded(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="without spaces"):
+        build_library(tmp_path / "with a space")
+
+
+def test_the_processes_that_use_a_clock_are_known(clock: SteppedClock) -> None:
+    with time_printer(clock.environment) as process:
+        read_times(process)
+        assert clock.is_used_by(psutil.Process(process.pid))
+    assert not clock.is_used_by(psutil.Process())
 
 
 def test_a_process_with_a_missing_file_keeps_its_clock(clock: SteppedClock, tmp_path: Path) -> None:
