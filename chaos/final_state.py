@@ -63,7 +63,7 @@ class FinalState:
             await asyncio.sleep(POLL_S)
         return ", ".join(f"{count} {name}" for name, count in work.items() if count)
 
-    async def record(self, *, pipeline: bool, series_from_s: float) -> None:
+    async def record(self, *, pipeline: bool, series_from_s: float = 0.0) -> None:
         """Record everything; the series not before a time, because they end at the current one."""
         await self._record_log()
         await self._record_dead_letters()

@@ -44,7 +44,7 @@ class TaskProducer:
         number = 0
         path = f"/api/v1/run-queues/{self._queue}/tasks"
         while self._state.producing:
-            await asyncio.sleep(source.uniform(0.1, 0.4))
+            await asyncio.sleep(source.uniform(0.4, 1.2))
             keys = [f"{self._client.name}-{number + n}" for n in range(source.randint(1, 4))]
             number += len(keys)
             tasks = [{"payload": key, "idempotencyKey": key, **TASK_ATTEMPTS} for key in keys]

@@ -22,6 +22,8 @@ from penstock.embedded.supervision.platform import build_environment
 TIMEOUT_S = 180.0
 MIGRATION_START_S = 20.0
 STOP_TIMEOUT_S = 30.0
+MAX_SERVING_S = 6.0
+"""How long two versions serve at most."""
 
 MIGRATE_POSTGRES_ALONE = """
 import asyncio
@@ -158,7 +160,7 @@ class Upgrades:
             clients.cut()  # kept connections would stay with the old broker
             if inject is not None:
                 await inject()
-            await asyncio.sleep(duration_s)
+            await asyncio.sleep(min(duration_s, MAX_SERVING_S))
             await self._wait_until_ready(port)
             leader = platform.find_component("broker")
             if leader is not None:

@@ -61,7 +61,7 @@ def test_valkey_follows_a_stepped_clock(open_tmp_path: Path, clock: SteppedClock
             clock.set_offset(step_s)
 
             def is_stepped(step_s: float = step_s) -> bool:
-                return abs(client.time()[0] - time.time() - step_s) < SLACK_S
+                return bool(abs(client.time()[0] - time.time() - step_s) < SLACK_S)
 
             # Valkey reads the time ten times a second.
             wait_until(is_stepped, 5, f"the clock is stepped by {step_s:g} s")
