@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import asyncpg
 
-from penstock.durable.faults import translate_errors
+from penstock.durable.faults import UNAVAILABLE, translate_errors
 from penstock.durable.pool import SCHEMA
 from penstock.durable.primary import connect_to_primary
 from penstock.errors import MigrationError
@@ -71,6 +71,16 @@ async def migration_lock(url: str) -> AsyncIterator[MigrationConnection]:
 async def apply(connection: MigrationConnection, limit: int | None = None) -> list[str]:
     """Migrate the schema and return the names of the applied scripts. `limit` stops after that many
     migrations."""
+    try:
+        return await _apply(connection, limit)
+    except UNAVAILABLE as error:
+        raise MigrationError(
+            f"PostgreSQL closed the connection during a migration ({error}). What was completed is stored. "
+            "Run `penstock migrate` again."
+        ) from error
+
+
+async def _apply(connection: MigrationConnection, limit: int | None) -> list[str]:
     # Creating a schema takes a right on the database, even if the schema exists.
     if await connection.fetchval("SELECT to_regnamespace($1)", SCHEMA) is None:
         await connection.execute(f"CREATE SCHEMA {SCHEMA}")

@@ -10,6 +10,7 @@ import pytest_asyncio
 from penstock.durable import migrations
 from penstock.errors import DatabaseUnavailable, MigrationError
 from tests.integration.databases import new_database
+from tests.waiting import wait_until_async
 
 
 @pytest_asyncio.fixture
@@ -83,6 +84,31 @@ async def test_a_database_of_a_newer_version_is_refused(empty_url: str) -> None:
 async def test_an_unreachable_server_is_reported() -> None:
     with pytest.raises(DatabaseUnavailable, match="did not respond"):
         await migrate("postgresql://penstock@127.0.0.1:1/none")
+
+
+async def test_a_connection_that_ends_during_a_migration_is_reported_and_the_next_one_goes_on(
+    empty_url: str,
+) -> None:
+    await migrate(empty_url)
+    connection = await asyncpg.connect(empty_url)
+    await connection.execute(
+        "UPDATE penstock.schema_migrations SET checksum = 'old' WHERE name = 'tally_slot'"
+    )
+    waiting = """FROM pg_stat_activity WHERE application_name = 'penstock migrate'
+                 AND datname = current_database() AND wait_event_type = 'Lock'"""
+    observer = await asyncpg.connect(empty_url)  # a transaction sees one state of the sessions
+    async with connection.transaction():
+        await connection.execute("LOCK TABLE penstock.schema_migrations IN EXCLUSIVE MODE")
+        migrating = asyncio.create_task(migrate(empty_url))
+        await wait_until_async(
+            lambda: observer.fetchval(f"SELECT count(*) {waiting}"), 20, "the migration waits for the lock"
+        )
+        await observer.execute(f"SELECT pg_terminate_backend(pid) {waiting}")
+        with pytest.raises(MigrationError, match=r"closed the connection .* Run `penstock migrate` again"):
+            await migrating
+    await connection.close()
+    await observer.close()
+    assert await migrate(empty_url) == ["function tally_slot"]
 
 
 async def test_a_changed_function_is_replaced(empty_url: str) -> None:
