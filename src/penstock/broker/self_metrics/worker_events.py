@@ -1,7 +1,7 @@
 """Emit the worker metric: one event per second, sent together every fifteen seconds.
 
-The pipeline of an idle platform runs a batch only when its streams have entries, and these events were most
-of its work. Each event names its own second, so sending them later changes no point of a series.
+The pipeline of an idle platform runs a batch only when its streams have entries, and these events are most
+of them. Each event names its own second, so sending them later changes no point of a series.
 """
 
 from __future__ import annotations
