@@ -19,9 +19,7 @@ demo: setup setup-guide ## the same with a light load, so that the console shows
 	@exec $(BIN)/penstock up --demo
 
 test: setup-dev ## install and run all tests; ARGS="-k pop" selects some
-	@tools/chromium.sh
-	@tools/pgbouncer.sh
-	@tools/haproxy.sh
+	@for program in chromium pgbouncer haproxy; do tools/test_program.sh $$program; done
 	@# Tests start many Python processes: all but the first read compiled bytecode, even where writing it is switched off.
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --durations 15 --durations-min 1 $(or $(ARGS),-n 3)
 
@@ -44,7 +42,7 @@ reference: setup-dev ## regenerate the reference pages and the Grafana dashboard
 	@$(BIN)/python tools/reference.py
 
 pictures: setup-dev ## take the pictures of the README from a running platform
-	@tools/chromium.sh
+	@tools/test_program.sh chromium
 	@$(BIN)/python tools/pictures.py $(ARGS)
 
 docs: setup ## build the documentation site that the broker serves at /docs/guide, and check all its links
@@ -102,8 +100,7 @@ bench-scale: setup-bench ## measure 100,000 queues, 1 million partitions, 50 mil
 	@$(BIN)/python -m bench.scale $(ARGS)
 
 bench-console: setup-bench ## measure the first page and the frames of 100 queues with charts; ARGS="--quick" for a smoke run
-	@tools/chromium.sh
-	@tools/pgbouncer.sh
+	@tools/test_program.sh chromium
 	@$(BIN)/python -m bench.console $(ARGS)
 
 setup:

@@ -17,7 +17,7 @@ CHROMIUM = next(filter(None, map(shutil.which, EXECUTABLE_NAMES)), None)
 if CHROMIUM is None:
     # Every module that imports this one is skipped here, so the report has one line for all of them.
     pytest.skip(
-        "Chromium is not installed; run tools/chromium.sh to include the browser tests",
+        "Chromium is not installed; run tools/test_program.sh chromium to include the browser tests",
         allow_module_level=True,
     )
 ARGUMENTS = [

@@ -33,7 +33,9 @@ WAKE_UP_S = 1
 @pytest.fixture(scope="module")
 def observations() -> Iterator[tuple[Observations, Findings]]:
     if find_haproxy() is None:
-        pytest.skip("HAProxy is not installed; run tools/haproxy.sh to include the test of several hosts")
+        pytest.skip(
+            "HAProxy is not installed; run tools/test_program.sh haproxy to include the test of several hosts"
+        )
     if obstacle := find_obstacle():
         pytest.skip(f"the test of several hosts needs what this machine lacks: {obstacle}")
     with temporary_directory(memory_directory()) as home:

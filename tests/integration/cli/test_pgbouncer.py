@@ -27,7 +27,7 @@ NOBODY = 65534
 def pooled_url(postgres_url: str, open_tmp_path: Path) -> Iterator[str]:
     """The URL of a PgBouncer in front of the PostgreSQL of the tests."""
     if PROGRAM is None:
-        pytest.skip("PgBouncer is not installed; run tools/pgbouncer.sh to include its test")
+        pytest.skip("PgBouncer is not installed; run tools/test_program.sh pgbouncer to include its test")
     url = urlsplit(postgres_url)
     port = any_free_port()
     users = open_tmp_path / "users.txt"
