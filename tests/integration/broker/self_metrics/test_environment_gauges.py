@@ -121,6 +121,21 @@ async def _oldest_is_older_than(run_queues: RunQueues, scope: Scope, ms: int) ->
     return (await run_queues.get_environment(scope)).oldest_age_ms > ms
 
 
+async def test_an_environment_that_is_being_deleted_has_no_gauges(
+    brokers: Brokers, emitter: RecordingEmitter
+) -> None:
+    """A broker that stored its gauges again would leave them to the next environment with this name."""
+    broker, metrics = await start_broker(brokers, emitter)
+    scope = Scope(environment="short-lived")
+    await create_environment(broker.database, scope)
+    await broker.push(scope, [NewMessage("q", "Default", b"x")])
+    await push(broker, "a")
+    await broker.database.fetch("SELECT request_environment_deletion_v1($1, $2, $3)", *scope)
+    await flush_with_environments(metrics)
+    assert emitter.environment_gauge("eql", scope.environment) == []
+    assert emitter.environment_gauge("eql") == [1]
+
+
 async def test_environment_gauges_are_read_at_intervals_and_after_the_last_change(
     brokers: Brokers, emitter: RecordingEmitter
 ) -> None:
