@@ -9,7 +9,7 @@ from __future__ import annotations
 from chaos.checker.alerts import check_alerts
 from chaos.checker.dead_letters import check_dead_letters
 from chaos.checker.deliveries import check_deliveries
-from chaos.checker.findings import Findings, Guarantee, Violation
+from chaos.checker.findings import NEED_PIPELINE, Findings, Guarantee, Violation
 from chaos.checker.leases import check_leases
 from chaos.checker.message_log import check_log
 from chaos.checker.series import check_series
@@ -28,7 +28,7 @@ CHECKS = (
     check_alerts,
 )
 
-__all__ = ["Findings", "Guarantee", "Violation", "check_history"]
+__all__ = ["NEED_PIPELINE", "Findings", "Guarantee", "Violation", "check_history"]
 
 
 def check_history(history: History) -> Findings:

@@ -32,6 +32,12 @@ class Guarantee(StrEnum):
     ALERT_RECEIVED = "notices that are stored as sent were received, signed and in order"
 
 
+NEED_PIPELINE = frozenset(
+    {Guarantee.SERIES, Guarantee.ALERT_FIRES, Guarantee.ALERT_ONCE, Guarantee.ALERT_RECEIVED}
+)
+"""The guarantees that only a run with the pipeline checks."""
+
+
 @dataclass(frozen=True, slots=True)
 class Violation:
     guarantee: Guarantee
