@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 import shlex
 import socket
 from pathlib import Path
@@ -12,6 +13,9 @@ import psutil
 from penstock.errors import ComponentFailed
 
 LOOPBACK = "127.0.0.1"
+FREE_PORTS = range(20_000, 32_768)
+"""Below the ports of outgoing connections, which could take a chosen port before its server starts."""
+MAX_ATTEMPTS = 100
 MAX_PORT = 65535
 MAX_COMMAND_LENGTH = 80
 BROKER_MODULE = "penstock.api.server"
@@ -45,6 +49,11 @@ def first_unprivileged_port() -> int:
 
 def any_free_port(avoid: frozenset[int] = frozenset()) -> int:
     """Return a port outside `avoid` that is free now. Another process may still take it first."""
+    system_random = random.SystemRandom()  # processes that share a seed must not choose the same ports
+    for _ in range(MAX_ATTEMPTS):
+        port = system_random.choice(FREE_PORTS)
+        if port not in avoid and is_port_free(port):
+            return port
     while True:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
             listener.bind((LOOPBACK, 0))

@@ -170,10 +170,14 @@ async def test_counters_never_decrease_when_a_worker_is_killed(database_url: str
         await wait_until_async(counters_match, 20, "the counters of both workers are combined")
         pids = worker_pids(tmp_path)
         assert len(pids) == 2
-        async with httpx.AsyncClient(verify=False) as client:
-            workers = (await client.get(f"{url}/status/workers")).json()["workers"]
-        assert [(worker["worker"], worker["pid"]) for worker in workers] == list(enumerate(pids))
-        assert all(worker["recent"]["timestamps"] for worker in workers), "either worker answers for both"
+
+        async def either_worker_answers_for_both() -> bool:
+            async with httpx.AsyncClient(verify=False) as client:
+                workers = (await client.get(f"{url}/status/workers")).json()["workers"]
+            assert [(worker["worker"], worker["pid"]) for worker in workers] == list(enumerate(pids))
+            return all(worker["recent"]["timestamps"] for worker in workers)
+
+        await wait_until_async(either_worker_answers_for_both, 20, "both workers have samples")
         os.kill(pids[0], signal.SIGKILL)
 
         async def worker_is_replaced() -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.embedded.servers.ports import (
+    FREE_PORTS,
     any_free_port,
     choose_port,
     first_unprivileged_port,
@@ -41,6 +42,15 @@ def test_another_port_is_chosen_when_the_preferred_one_is_taken(taken_port: int)
 def test_a_port_of_another_component_is_avoided() -> None:
     port = any_free_port()
     assert choose_port(port, frozenset({port})) != port
+
+
+def test_a_free_port_is_none_that_an_outgoing_connection_may_take() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()) as client,
+    ):
+        assert any_free_port() in FREE_PORTS
+        assert client.getsockname()[1] not in FREE_PORTS
 
 
 def test_a_port_beyond_the_last_one_is_not_tried() -> None:
