@@ -262,6 +262,11 @@ async def run(options: argparse.Namespace, console: Console) -> Results:
         results.extra["push_to_waiting_consumer_ms"] = await delivery_latency.measure_latencies(
             broker, options.latency_samples
         )
+        half_load = (results.rate("push_single", OURS) or 0) / 2
+        console.print(f"Measuring it while another process pushes {half_load:,.0f} messages a second …")
+        results.extra["push_to_waiting_consumer_ms_at_half_load"] = await delivery_latency.measure_under_load(
+            broker, options.load_latency_samples, half_load
+        )
         console.print("Measuring single pushes with and without a token …")
         results.extra["token_check"] = await token_check.measure_token_check(broker, options.token_turns)
         console.print("Measuring single pushes with and without an export of spans …")
@@ -333,8 +338,11 @@ def print_results(results: Results, console: Console) -> None:
         heads = ["", "messages/s", "× pgmq", "WAL B/msg", "postgres µs/msg", "broker µs/msg", "client µs/msg"]
         console.print(harness.build_table(scenario.title, heads, rows))
     latency = results.extra["push_to_waiting_consumer_ms"]
+    loaded = results.extra["push_to_waiting_consumer_ms_at_half_load"]
     console.print(
         f"push → waiting consumer: p50 {latency['p50']:.1f} ms, p95 {latency['p95']:.1f} ms; "
+        f"with {loaded['pushes_per_s']:,} other pushes a second: p50 {loaded['p50']:.1f} ms, "
+        f"p95 {loaded['p95']:.1f} ms, p99 {loaded['p99']:.1f} ms; "
         f"broker memory {results.extra['broker_memory_mb']:.0f} MB"
     )
     check = results.extra["token_check"]
@@ -389,11 +397,13 @@ def parse_arguments() -> argparse.Namespace:
     harness.add_results_option(parser)
     options = parser.parse_args()
     options.latency_samples, options.large_log_rounds, options.large_log_messages = 200, 5, 20_000
+    options.load_latency_samples = 1_000
     options.token_turns = 150
     if options.quick:
         options.rounds, options.scale, options.max_turn_s = 1, 0.01, 1.0
         options.rows = min(options.rows, 20_000)
         options.latency_samples, options.large_log_rounds, options.large_log_messages = 5, 1, 500
+        options.load_latency_samples = 20
         options.token_turns = 40
     return options
 

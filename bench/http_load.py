@@ -68,9 +68,9 @@ class Connection(asyncio.Protocol):
         assert self.transport is not None
         self.transport.write(request)
 
-    def send_after_pause(self, request: bytes) -> None:
-        """Send `request` after a short pause, because the last response was empty."""
-        asyncio.get_running_loop().call_later(PAUSE_S, self._send, request)
+    def send_after_pause(self, request: bytes, pause_s: float = PAUSE_S) -> None:
+        """Send `request` later: after an empty response, or when the rate of a load says so."""
+        asyncio.get_running_loop().call_later(pause_s, self._send, request)
 
     def close(self) -> None:
         assert self.transport is not None

@@ -32,6 +32,9 @@ def test_a_quick_run_writes_the_ratios_and_a_plot(tmp_path: Path) -> None:
     assert all(ratio > 0 for ratio in written["ratios"].values())
     assert written["wal_bytes_per_message"]["push_batch100"] > 0
     assert written["broker_memory_mb"] > 0
+    at_half_load = written["push_to_waiting_consumer_ms_at_half_load"]
+    assert 0 < at_half_load["p50"] <= at_half_load["p99"]
+    assert at_half_load["pushes_per_s"] > 0
     assert {"cores", "python", "packages"} <= written["environment"].keys()
     assert all({"scenario", "contestant", "round", "rate"} <= turn.keys() for turn in written["rounds"])
     assert (tmp_path / "broker.png").read_bytes().startswith(b"\x89PNG")
