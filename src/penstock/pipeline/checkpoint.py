@@ -30,7 +30,7 @@ from penstock.errors import PenstockError
 from penstock.ids import new_id
 from penstock.private_directories import make_private
 from penstock.warehouse.clickhouse_client import Warehouse
-from penstock.warehouse.schema_migrations import MIGRATIONS_TABLE
+from penstock.warehouse.schema import MIGRATIONS_TABLE
 
 RESET_HINT = (
     "Run `penstock pipeline reset` to move it away; the pipeline then continues from the position of its "

@@ -46,6 +46,9 @@ with `replayed` = 1 replaces the first when the event is added to its stream aga
 FRESHNESS_TABLE = "freshness"
 """The time of the newest event of each metric."""
 
+MIGRATIONS_TABLE = "schema_migrations"
+"""The migrations that were applied; see `schema_migrations`."""
+
 TIME_CODEC = "CODEC(Delta, ZSTD(1))"
 
 

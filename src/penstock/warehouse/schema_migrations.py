@@ -24,12 +24,17 @@ from penstock.definitions import DEFINITIONS, MetricDefinition
 from penstock.errors import MigrationError
 from penstock.warehouse.clickhouse_client import Warehouse, connect
 from penstock.warehouse.cluster import rewrite_for_cluster
-from penstock.warehouse.schema import metric_statements, shared_table_statements
+from penstock.warehouse.distributed_tables import (
+    count_shards,
+    distributed_statements,
+    holds_only_distributed_tables,
+    shard_database,
+)
+from penstock.warehouse.schema import MIGRATIONS_TABLE, metric_statements, shared_table_statements
 
 STEP_TIMEOUT_S = 6 * 3600.0
 """A step may copy all rows of a table."""
 
-MIGRATIONS_TABLE = "schema_migrations"
 UNLESS_PREFIX = "-- unless:"
 _FILE_NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
 
@@ -96,6 +101,8 @@ def migrate(url: str, cluster: str = "") -> list[str]:
     MigrationError before any change if a recorded migration differs from the one in this version, or if the
     database has migrations that this version lacks.
     """
+    if cluster and _is_sharded(url, cluster):
+        return _migrate_shards(url, cluster)
     warehouse = connect(url, STEP_TIMEOUT_S)
     try:
         _ensure_database(url, cluster)
@@ -104,8 +111,44 @@ def migrate(url: str, cluster: str = "") -> list[str]:
         warehouse.close()
 
 
-def apply_migrations(warehouse: Warehouse, migrations: Iterable[Migration], cluster: str = "") -> list[str]:
-    """Apply the migrations that are not recorded yet, in order.
+def _is_sharded(url: str, cluster: str) -> bool:
+    server = connect(_database_url(url, ""))
+    try:
+        return count_shards(server, cluster) > 1
+    finally:
+        server.close()
+
+
+def _migrate_shards(url: str, cluster: str) -> list[str]:
+    """Migrate the tables of all shards, then replace the distributed tables, which hold no rows."""
+    database = _database_name(url)
+    _check_database_name(database)
+    server = connect(_database_url(url, ""), STEP_TIMEOUT_S)
+    tables = connect(_database_url(url, shard_database(database)), STEP_TIMEOUT_S)
+    try:
+        if not holds_only_distributed_tables(server, database):
+            raise MigrationError(
+                f"Cluster {cluster} has several shards, and database {database} has the tables of one: set "
+                "PENSTOCK_CLICKHOUSE_URL to a new database, or use a cluster with one shard."
+            )
+        for name in (database, shard_database(database)):
+            server.command(rewrite_for_cluster(f"CREATE DATABASE IF NOT EXISTS {name}", cluster))
+        applied = apply_migrations(tables, load_migrations(), cluster, sharded=True)
+        # A shard or replica that was added since the last migration has no tables yet.
+        for statement in Migration(0, "everything", render_schema(cluster=cluster)).statements:
+            tables.command(statement)
+        for statement in distributed_statements(cluster, database):
+            server.command(statement)
+        return applied
+    finally:
+        tables.close()
+        server.close()
+
+
+def apply_migrations(
+    warehouse: Warehouse, migrations: Iterable[Migration], cluster: str = "", *, sharded: bool = False
+) -> list[str]:
+    """Apply the migrations that are not recorded yet, in order. A `sharded` cluster shares one record.
 
     An empty database gets the current schema directly, and all migrations are recorded as applied: the result
     is the same, and no table has to be changed on the way. A cluster without recorded migrations is treated
@@ -115,10 +158,11 @@ def apply_migrations(warehouse: Warehouse, migrations: Iterable[Migration], clus
     def command(statement: str) -> None:
         warehouse.command(rewrite_for_cluster(statement, cluster) if cluster else statement)
 
-    command(
+    records = (
         f"CREATE TABLE IF NOT EXISTS {MIGRATIONS_TABLE} (number UInt32, name String, checksum String, "
         "applied_at DateTime64(3, 'UTC') DEFAULT now64(3)) ENGINE = ReplacingMergeTree ORDER BY number"
     )
+    warehouse.command(rewrite_for_cluster(records, cluster, shared=sharded) if cluster else records)
     if cluster:
         warehouse.command(f"SYSTEM SYNC REPLICA {MIGRATIONS_TABLE}")
     recorded = {
@@ -184,21 +228,33 @@ def _is_empty(warehouse: Warehouse) -> bool:
 
 
 def _ensure_database(url: str, cluster: str) -> None:
-    parts = urlsplit(url)
-    name = parts.path.strip("/")
-    if not name or name == "default":
+    name = _database_name(url)
+    if name == "default":
         return
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise MigrationError(
-            f"{name!r} is not a valid name of a ClickHouse database. Use letters, digits and _."
-        )
-    server = connect(urlunsplit(parts._replace(path="")))
+    _check_database_name(name)
+    server = connect(_database_url(url, ""))
     try:
         if not server.query("SELECT 1 FROM system.databases WHERE name = {name:String}", {"name": name}):
             statement = f"CREATE DATABASE IF NOT EXISTS {name}"
             server.command(rewrite_for_cluster(statement, cluster) if cluster else statement)
     finally:
         server.close()
+
+
+def _check_database_name(name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise MigrationError(
+            f"{name!r} is not a valid name of a ClickHouse database. Use letters, digits and _."
+        )
+
+
+def _database_name(url: str) -> str:
+    return urlsplit(url).path.strip("/") or "default"
+
+
+def _database_url(url: str, database: str) -> str:
+    """Return the URL of another database of the same server; an empty name is that of the user's default."""
+    return urlunsplit(urlsplit(url)._replace(path=f"/{database}" if database else ""))
 
 
 if __name__ == "__main__":

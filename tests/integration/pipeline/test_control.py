@@ -31,7 +31,7 @@ from penstock.streams.drain_target import DrainTarget
 from penstock.streams.positions import Position, read_lag, write_positions
 from penstock.streams.progress import Progress, read_progress, write_progress
 from penstock.warehouse.clickhouse_client import Warehouse
-from penstock.warehouse.schema_migrations import MIGRATIONS_TABLE
+from penstock.warehouse.schema import MIGRATIONS_TABLE
 from tests.deadlines import deadline_s
 from tests.integration.pipeline.events import fill, totals
 from tests.waiting import wait_until

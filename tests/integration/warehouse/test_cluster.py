@@ -16,8 +16,8 @@ import pytest
 from penstock.definitions import DEFINITIONS, QUEUE
 from penstock.warehouse.clickhouse_client import Warehouse
 from penstock.warehouse.cluster import rewrite_for_cluster
-from penstock.warehouse.schema import REJECTED_TABLE, tier_tables
-from penstock.warehouse.schema_migrations import MIGRATIONS_TABLE, Migration, load_migrations, render_schema
+from penstock.warehouse.schema import MIGRATIONS_TABLE, REJECTED_TABLE, tier_tables
+from penstock.warehouse.schema_migrations import Migration, load_migrations, render_schema
 
 CLUSTER = "metrics"
 ON_CLUSTER = f" ON CLUSTER '{CLUSTER}'"

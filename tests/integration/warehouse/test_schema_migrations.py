@@ -15,9 +15,8 @@ from penstock.definitions import DEFINITIONS, QUEUE
 from penstock.errors import MigrationError, WarehouseUnavailable
 from penstock.model import DEFAULT_SCOPE
 from penstock.warehouse.clickhouse_client import ResultRow, Warehouse, connect
-from penstock.warehouse.schema import tier_tables
+from penstock.warehouse.schema import MIGRATIONS_TABLE, tier_tables
 from penstock.warehouse.schema_migrations import (
-    MIGRATIONS_TABLE,
     Migration,
     apply_migrations,
     load_migrations,
