@@ -23,20 +23,22 @@ if TYPE_CHECKING:
 ResultRow = dict[str, Any]
 """One row of a result, by column name."""
 
-TRANSIENT_CODES = frozenset({159, 202, 209, 210, 236, 241, 242, 243, 252, 319, 425, 439, 999})
+TRANSIENT_CODES = frozenset({159, 202, 209, 210, 236, 241, 242, 243, 252, 279, 319, 425, 439, 999})
 """Server errors after which a retry may succeed: timeouts, too many queries or parts, no memory or disk,
-shutdown, Keeper unreachable.
+shutdown, Keeper or a shard unreachable.
 https://github.com/ClickHouse/ClickHouse/blob/master/src/Common/ErrorCodes.cpp"""
 
 MISSING_CODES = frozenset({60, 81})
 """Unknown table and unknown database: the migrations have not run yet."""
 
-INSERT_ONCE_SETTINGS = {
+INSERT_ONCE_SETTINGS: dict[str, int | str] = {
     "async_insert": 0,
     "insert_deduplicate": 1,
     "deduplicate_blocks_in_dependent_materialized_views": 1,
     # ClickHouse would otherwise reject a batch that spans many days on every retry.
     "throw_on_max_partitions_per_insert_block": 0,
+    # The response means that every shard has its rows. Only distributed tables use this setting.
+    "distributed_foreground_insert": 1,
 }
 """Settings with which the table and its views accept each deduplication token once. All are explicit, because
 the defaults differ between ClickHouse versions and between users."""
@@ -94,7 +96,7 @@ class Warehouse:
         except (ClickHouseError, HTTPError, OSError) as error:
             raise self._to_penstock_error(error) from error
 
-    def command(self, sql: str, settings: Mapping[str, int] | None = None) -> None:
+    def command(self, sql: str, settings: Mapping[str, int | str] | None = None) -> None:
         """Execute a statement that returns no rows."""
         try:
             self._connect().command(sql, settings=dict(settings or {}))

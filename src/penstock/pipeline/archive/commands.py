@@ -15,7 +15,13 @@ from penstock.definitions import select_metrics
 from penstock.errors import ComponentFailed, ConfigError
 from penstock.pipeline.archive.compact import MAX_FILES_PER_STREAM, CompactedDay, Compaction
 from penstock.pipeline.archive.event_archive import Archive, archive_root
-from penstock.pipeline.archive.rebuild import DayPlan, ProgressCallback, Rebuild, RebuildRefused
+from penstock.pipeline.archive.rebuild import (
+    DayPlan,
+    ProgressCallback,
+    Rebuild,
+    RebuildRefused,
+    check_has_one_shard,
+)
 from penstock.pipeline.session import build_session
 from penstock.redis_clients import connect_redis
 from penstock.streams.batch_lock import BatchLockLostError
@@ -51,6 +57,8 @@ def rebuild(
             for archive in _open_archives(settings, metric)
         ]
         try:
+            if _cluster(settings):
+                check_has_one_shard(warehouse)
             plans = [metric_rebuild.plan(first, last) for metric_rebuild in rebuilds]
             all_plans = [plan for metric_plans in plans for plan in metric_plans]
             on_plan(all_plans)

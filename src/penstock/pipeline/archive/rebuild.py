@@ -26,6 +26,7 @@ from penstock.pipeline.archive.event_archive import Archive, ArchivedFile, batch
 from penstock.pipeline.archive.rebuild_fold import fold_files
 from penstock.streams.batch_lock import BatchLock
 from penstock.warehouse.clickhouse_client import Warehouse
+from penstock.warehouse.distributed_tables import is_sharded
 from penstock.warehouse.table_copies import TableCopies, count_events_of_day, tables_retaining
 
 GROUP_EVENTS = 1_000_000
@@ -233,6 +234,15 @@ class Rebuild:
                 f"{day}: the archive has {archived} events and the tables have {counted}, so a rebuild would "
                 "lose some (was the archive enabled during that day?). Use --partial to rebuild anyway"
             )
+
+
+def check_has_one_shard(warehouse: Warehouse) -> None:
+    """Raise RebuildRefused if the tables are spread over several shards, which swap a day one by one."""
+    if is_sharded(warehouse):
+        raise RebuildRefused(
+            "A ClickHouse cluster with several shards cannot be rebuilt. Rebuild the days in a database with "
+            "one shard and copy them (docs/archive.md)"
+        )
 
 
 def group_files(files: Sequence[ArchivedFile]) -> list[list[ArchivedFile]]:

@@ -28,11 +28,16 @@ from penstock.warehouse.tiers import Tier
 CHUNK_BUCKETS = 120
 """Buckets per insert, over all series of the metric. This bounds the memory of an insert."""
 
-INSERT_SETTINGS = {
+INSERT_SETTINGS: dict[str, int | str] = {
     # Equal rows must be inserted again: a rebuild may have removed the first ones.
     "insert_deduplicate": 0,
     "throw_on_max_partitions_per_insert_block": 0,
     "optimize_aggregation_in_order": 1,
+    # Distributed tables use these: a shard has only some rows of a rollup's bucket, so the percentiles are
+    # computed from the rows of all shards, and then inserted into the shards.
+    "distributed_product_mode": "global",
+    "parallel_distributed_insert_select": 0,
+    "distributed_foreground_insert": 1,
 }
 
 
