@@ -59,7 +59,9 @@ class Settings(BaseModel):
     )
     clickhouse_url: str = Field("", description="HTTP URL of your ClickHouse; empty: the embedded one")
     clickhouse_cluster: str = Field(
-        "", pattern="^[A-Za-z0-9_.-]*$", description="name of your ClickHouse cluster; empty: a single server"
+        "",
+        pattern="^[A-Za-z0-9_.-]*$",
+        description="name of your ClickHouse cluster, with replicas, shards or both; empty: a single server",
     )
     spark_master: str = Field("", description="URL of your Spark master; empty: Spark runs on this machine")
     spark_ui_port: int = Field(0, ge=0, le=65535, description="port of the pipeline's Spark web UI; 0: no UI")
