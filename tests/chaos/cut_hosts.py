@@ -152,6 +152,7 @@ class Experiment:
                     tasks.create_task(client)
                 await self._measure_wakeups()
                 await self._observe_alert("rule-before")
+                await self._wait_for_minute_rows()
                 await self._isolate(self._cluster.hosts[0])
                 await self._cut_from_servers(self._choose_victim())
                 await self._observe_alert("rule-after")
@@ -390,6 +391,14 @@ class Experiment:
         """Return the host with most producers among those that were not cut off yet."""
         producers = self._cluster.balancer.count_producers()
         return max(self._cluster.hosts[1:], key=lambda host: producers[host.number])
+
+    async def _wait_for_minute_rows(self) -> None:
+        """Wait until every host has written its first minute row, so that the cut ends one."""
+
+        async def are_written() -> bool:
+            return len(await self._query(COVERED)) == len(self._cluster.hosts)
+
+        await wait_until_async(are_written, 90, "every host has a minute row")
 
     # Results
 

@@ -191,6 +191,8 @@ class PostgresProbe:
                 )
             case TimeoutError():
                 return POSTGRES.no_answer(self.url, "no answer in time")
+            case asyncpg.ProtocolViolationError() if "startup parameter" in str(error):
+                return self._connection_pooler()  # it does not pass settings of the session on
             case _:
                 return POSTGRES.no_answer(self.url, error)
 

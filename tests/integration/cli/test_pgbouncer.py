@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
+from penstock.durable.dead_peers import SESSION_SETTINGS
 from penstock.durable.postgres_probe import PostgresProbe
 from penstock.embedded.servers.ports import any_free_port
 from penstock.errors import ServerUnusable
@@ -22,10 +23,15 @@ from tests.waiting import wait_until
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 NOBODY = 65534
 
+OPTIONS = "extra_float_digits,search_path,jit,enable_seqscan,plan_cache_mode"
+NETWORK_OPTIONS = ",".join(SESSION_SETTINGS)
 
-@pytest.fixture
-def pooled_url(postgres_url: str, open_tmp_path: Path) -> Iterator[str]:
-    """The URL of a PgBouncer in front of the PostgreSQL of the tests."""
+
+@pytest.fixture(
+    params=["", OPTIONS, f"{OPTIONS},{NETWORK_OPTIONS}"], ids=["no option", "usual options", "all options"]
+)
+def pooled_url(request: pytest.FixtureRequest, postgres_url: str, open_tmp_path: Path) -> Iterator[str]:
+    """The URL of a PgBouncer in front of the PostgreSQL of the tests. It ignores some options of clients."""
     if PROGRAM is None:
         pytest.skip("PgBouncer is not installed; run tools/test_program.sh pgbouncer to include its test")
     url = urlsplit(postgres_url)
@@ -43,7 +49,7 @@ unix_socket_dir =
 auth_type = scram-sha-256
 auth_file = {users}
 pool_mode = transaction
-ignore_startup_parameters = extra_float_digits,search_path,jit,enable_seqscan,plan_cache_mode
+ignore_startup_parameters = {request.param}
 """
     )
     process = subprocess.Popen(
