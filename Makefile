@@ -38,7 +38,7 @@ format: setup-dev ## format the code and apply safe lint fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-reference: setup-dev ## regenerate the reference pages and the Grafana dashboard from the code
+reference: setup-dev ## regenerate the reference pages, the tables of fault runs and the Grafana dashboard
 	@$(BIN)/python tools/reference.py
 
 pictures: setup-dev ## take the pictures of the README from a running platform

@@ -1,4 +1,4 @@
-"""Generate the reference pages and the Grafana dashboard from the code. `make reference` runs it."""
+"""Write the reference pages, the tables of fault runs and the Grafana dashboard. `make reference` runs it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AGGREGATION_TEXT = {
     WorkerAggregation.WORKER: "one sample each",
 }
 
-REFERENCE_DIRECTORY = Path(__file__).parents[1] / "docs" / "reference"
+DOCS = Path(__file__).parents[1] / "docs"
 
 
 def settings_page() -> str:
@@ -104,18 +104,19 @@ def _definition_section(definition: MetricDefinition) -> list[str]:
 
 CLI_PAGE = runpy.run_path(str(Path(__file__).parent / "cli_reference.py"))
 CLIENT_PAGE = runpy.run_path(str(Path(__file__).parent / "client_reference.py"))
+RELIABILITY_PAGE = runpy.run_path(str(Path(__file__).parent / "reliability_tables.py"))
 PAGES = {
-    "settings.md": settings_page,
-    "metrics.md": metrics_page,
-    "cli.md": CLI_PAGE["cli_page"],
-    "client.md": CLIENT_PAGE["client_page"],
+    "reference/settings.md": settings_page,
+    "reference/metrics.md": metrics_page,
+    "reference/cli.md": CLI_PAGE["cli_page"],
+    "reference/client.md": CLIENT_PAGE["client_page"],
+    "reliability.md": RELIABILITY_PAGE["reliability_page"],
 }
 DASHBOARD = Path(__file__).parents[1] / "deploy" / "grafana" / "penstock.json"
 
 if __name__ == "__main__":
-    REFERENCE_DIRECTORY.mkdir(parents=True, exist_ok=True)
     for file_name, page in PAGES.items():
-        (REFERENCE_DIRECTORY / file_name).write_text(page())
-        print(f"wrote docs/reference/{file_name}")
+        (DOCS / file_name).write_text(page())
+        print(f"wrote docs/{file_name}")
     DASHBOARD.write_text(runpy.run_path(str(Path(__file__).parent / "grafana.py"))["dashboard_page"]())
     print("wrote deploy/grafana/penstock.json")
