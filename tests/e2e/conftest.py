@@ -10,8 +10,9 @@ import pytest
 from tests.whole_platform import RunningPlatform, running_platform
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def platform() -> Iterator[RunningPlatform]:
+    """A platform that ends with the last test of this directory: at rest it takes a tenth of a core."""
     with running_platform() as platform:
         yield platform
 
