@@ -154,6 +154,13 @@ class UnknownQueue(PenstockError):
     status = 404
     title = "Unknown queue"
 
+    @classmethod
+    def of_any_kind(cls, queue: str) -> UnknownQueue:
+        """Return the error for a name that is neither a durable queue nor a run queue."""
+        return cls(
+            f"Queue {queue!r} does not exist. The first push or task for a queue creates it.", queue=queue
+        )
+
 
 class UnknownEnvironment(PenstockError):
     code = "unknown_environment"

@@ -63,10 +63,7 @@ async def read_queue(services: Services, caller: Caller, request: LiveRequest) -
         snapshot = await services.snapshots.get_newer(caller.environment)
         row = snapshot.find(request.name)
     if row is None:
-        raise UnknownQueue(
-            f"Queue {request.name!r} does not exist. The first push or task for a queue creates it.",
-            queue=request.name,
-        )
+        raise UnknownQueue.of_any_kind(request.name)
     return {**snapshot_fields(snapshot), "queue": row_to_dict(row)}
 
 

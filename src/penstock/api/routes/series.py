@@ -91,9 +91,7 @@ async def queue_metrics(
     services = get_services(request)
     series_request = await _build_request(services, period, start, end, resolution, fields)
     if not await _queue_exists(services, caller, queue):
-        raise UnknownQueue(
-            f"Queue {queue!r} does not exist. The first push or task for a queue creates it.", queue=queue
-        )
+        raise UnknownQueue.of_any_kind(queue)
     if group is not None and not await _group_exists(services, caller, queue, group):
         raise UnknownGroup(
             f"Queue {queue!r} has no consumer group {group!r}. The first pop of a group creates it.",

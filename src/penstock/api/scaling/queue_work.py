@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from penstock.api.scaling.wanted_workers import QueueWork
 from penstock.api.services import Services
-from penstock.errors import InvalidRequest
+from penstock.errors import InvalidRequest, UnknownQueue
 from penstock.model import QUEUE_MODE, Scope
 from penstock.runqueue.task_model import EnvironmentState, QueueState
 
@@ -29,7 +29,9 @@ async def read_scaled_queue(services: Services, scope: Scope, queue: str, group:
     """
     holdings = await services.broker.store.catalog.list_holdings(scope, queue=queue)
     if not holdings:
-        if group is not None and await services.run_queues.has_queue(scope, queue):
+        if not await services.run_queues.has_queue(scope, queue):
+            raise UnknownQueue.of_any_kind(queue)
+        if group is not None:
             raise InvalidRequest(f"{queue!r} is a run queue, which has no groups. Omit group.", field="group")
         return await _read_run_queue(services, scope, queue)
     name = group or QUEUE_MODE

@@ -111,7 +111,8 @@ async def test_a_batch_of_a_consumer_counts_as_one_worker(
 
 async def test_bad_parameters_are_refused(client: httpx.AsyncClient, queue: str) -> None:
     path = f"/api/v1/queues/{queue}/scaling"
-    assert_problem(await client.get(path), 404, "unknown_queue")
+    detail = assert_problem(await client.get(path), 404, "unknown_queue")
+    assert "The first push or task" in detail
     await enqueue(client, queue, 1)
     for parameters in ({"waitTarget": 0}, {"minWorkers": 3, "maxWorkers": 2}, {"maxWorkers": 0}, {"wait": 1}):
         assert_problem(await client.get(path, params=parameters), 422, "invalid_request")
