@@ -26,6 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from redis.exceptions import RedisError
 
+from penstock import program_pages
 from penstock.config import Settings
 from penstock.definitions import DEFINITIONS, MetricDefinition
 from penstock.errors import ComponentFailed, ConfigError
@@ -120,6 +121,7 @@ def _open_pipeline(settings: Settings, definitions: Iterable[MetricDefinition]) 
         shutil.rmtree(scratch)
     create_private_directory(scratch)
     fork_server = start_fork_server(scratch.absolute(), worker_launcher.main)  # before any thread
+    program_pages.keep_releasing()
     stopping = threading.Event()
     _stop_on_signals(stopping)
     exporters = load_exporters("pipeline", socket.gethostname())

@@ -39,6 +39,7 @@ if __name__ == "__main__":
 import chdb
 from chdb import ChdbError
 
+from penstock import program_pages
 from penstock.embedded.servers.clickhouse_request import (
     ProtocolError,
     Statement,
@@ -379,6 +380,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, shut_down)
     signal.signal(signal.SIGINT, shut_down)
     logger.info("ready on 127.0.0.1:%d, data in %s", options.port, options.path)
+    program_pages.keep_releasing()
     server.serve_forever(poll_interval=0.5)
     server.socket.close()
     if ClickHouseRequestHandler.gate.close(STOP_TIMEOUT_S):
