@@ -43,7 +43,7 @@ def _release_repeatedly() -> None:
 
 
 def release_program_pages() -> int:
-    """Release all unchanged pages of files that are mapped for reading only; return their bytes. Linux only."""
+    """Release all unchanged pages of files that are mapped for reading only, on Linux; return their bytes."""
     libc = ctypes.CDLL(None, use_errno=True)
     released = 0
     for start, end, resident in _read_only_mappings(Path("/proc/self/smaps").read_bytes()):
