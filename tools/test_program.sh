@@ -14,8 +14,8 @@ for program in $programs; do
 done
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   echo "Setup: installing $1 for $tests"
-  # Some packages would start a server of their own.
-  if (apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$1") >/dev/null 2>&1; then
+  # Some packages would start a server of their own. Another installation may be running.
+  if (apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o DPkg::Lock::Timeout=300 "$1") >/dev/null 2>&1; then
     exit 0
   fi
 fi
