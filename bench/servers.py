@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -74,8 +74,12 @@ class ProcessTree:
         """
         if sys.platform != "linux":
             return self.cpu_s()
-        # The id of another process's CPU clock, as clock_getcpuclockid(3) builds it.
-        return sum(time.clock_gettime(~process.pid << 3 | 2) for process in self.processes())
+        total = 0.0
+        for process in self.processes():
+            with suppress(OSError):  # it has ended since the search
+                # The id of another process's CPU clock, as clock_getcpuclockid(3) builds it.
+                total += time.clock_gettime(~process.pid << 3 | 2)
+        return total
 
     def resident_mb(self) -> list[float]:
         """Return the resident memory of each process, largest first."""
