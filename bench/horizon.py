@@ -225,24 +225,30 @@ def ratios(turns: dict[str, dict[str, Turns]], minutes: float) -> dict[str, floa
     }
 
 
-def plot(turns: dict[str, dict[str, Turns]], path: Path) -> None:
+def plot(measurements: list[Measurement], path: Path) -> None:
     """Draw p50 and p99 of each turn over the time for which the horizon is held."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot
+    from matplotlib.ticker import FuncFormatter, LogLocator
 
     titles = {scenario.name: scenario.title for scenario in SCENARIOS}
+    names = list(dict.fromkeys(m.scenario for m in measurements))
     colours = {HELD: "#1f6fb4", FREE: "#7fb6e0", PGMQ: "#8a919b", PgqueuerCycles.name: "#c8a24a"}
-    figure, grid = pyplot.subplots(len(turns), 2, figsize=(11, 2.9 * len(turns)), squeeze=False)
-    for axes, (name, contestants) in zip(grid, turns.items(), strict=True):
-        for axis, percent in zip(axes, (50, 99), strict=True):
-            for contestant, its_turns in contestants.items():
-                minutes = [elapsed_s / 60 for elapsed_s in its_turns.elapsed_s]
-                values = [percentile_ms(cycles, percent) for cycles in its_turns.cycles]
-                axis.plot(minutes, values, label=contestant, color=colours[contestant], marker=".")
-            axis.set_title(f"{titles[name]}: p{percent}", fontsize=9, loc="left")
+    figure, grid = pyplot.subplots(len(names), 2, figsize=(11, 2.9 * len(names)), squeeze=False)
+    for axes, name in zip(grid, names, strict=True):
+        for axis, percentile in zip(axes, ("p50", "p99"), strict=True):
+            for contestant, colour in colours.items():
+                turns = [m.counts for m in measurements if (m.scenario, m.contestant) == (name, contestant)]
+                minutes = [turn["elapsed_s"] / 60 for turn in turns]
+                values = [turn[f"{percentile}_ms"] for turn in turns]
+                axis.plot(minutes, values, label=contestant if turns else None, color=colour, marker=".")
+            axis.set_title(f"{titles[name]}: {percentile}", fontsize=9, loc="left")
             axis.set_yscale("log")
+            axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axis.yaxis.set_minor_locator(LogLocator(subs=()))
             axis.set_xlabel("minutes with a held horizon", fontsize=8)
             axis.set_ylabel("ms per push, pop and ack", fontsize=8)
             axis.tick_params(labelsize=8)
@@ -288,7 +294,7 @@ def main() -> None:
     extra: dict[str, Any] = {"minutes": options.minutes, "holder": options.holder}
     benchmark.results.extra |= extra
     path = harness.write_json(options.results, "horizon", benchmark.results, measured, UNITS, environment)
-    plot(benchmark.turns, path.with_suffix(".png"))
+    plot(benchmark.results.measurements, path.with_suffix(".png"))
     rows = [[name, f"{value:.3f}"] for name, value in measured.items()]
     console.print(harness.build_table("ratios of the last minute", ["", ""], rows))
     console.print(f"{path.name} and its plot are in {options.results}")
