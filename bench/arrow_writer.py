@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark import cloudpickle
+from pyspark import TaskContext, cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -26,7 +26,10 @@ FORMAT = "clickhouse_points"
 
 
 class ArrowWriter(DataSourceStreamArrowWriter):
-    """Inserts the points of a task, one insert per record batch that Spark passes to it."""
+    """Inserts the points of a task, one insert per record batch that Spark passes to it.
+
+    The token of an insert names query, batch, partition and record batch.
+    """
 
     def __init__(self, clickhouse_url: str) -> None:
         self._clickhouse_url = clickhouse_url
@@ -34,10 +37,14 @@ class ArrowWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         table = landing_table(QUEUE)
         warehouse = connect(self._clickhouse_url)
+        context = TaskContext.get()
+        partition = context.partitionId() if context else 0
         for number, batch in enumerate(iterator):
             points = batch.filter(pa.array([kind == POINT_KIND for kind in batch["kind"].to_pylist()]))
             rows = to_landing_rows(QUEUE, points)
-            for chunk, token in divide_rows(rows, batch_token(*read_task_batch(), table, str(number))):
+            for chunk, token in divide_rows(
+                rows, batch_token(*read_task_batch(), table, f"{partition}-{number}")
+            ):
                 warehouse.insert_once(table, chunk, token)
         warehouse.close()
         return WriterCommitMessage()
