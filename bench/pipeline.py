@@ -26,7 +26,7 @@ from rich.console import Console
 from bench import harness, plain_consumer, visibility_latency
 from bench.backlog import DATABASES, PACKED, SINGLE, Backlog, check_totals
 from bench.harness import Entry, Results
-from bench.spark_consumer import ARROW_WRITER, DRIVER, TASKS, SparkConsumer
+from bench.spark_consumer import ARROW_WRITER, DRIVER, PIPELINE, TASKS, SparkConsumer
 from penstock.embedded.servers.clickhouse import ClickHouse
 from penstock.embedded.servers.java import find_java
 from penstock.embedded.servers.ports import any_free_port
@@ -114,7 +114,7 @@ class Bench:
             check_totals(warehouse, backlog.totals)
         return {"seconds": seconds, "cpu_s": cpu}
 
-    def penstock(self, backlog: Backlog, form: str, writer: str = DRIVER) -> dict[str, float]:
+    def penstock(self, backlog: Backlog, form: str, writer: str = PIPELINE) -> dict[str, float]:
         backlog.load(form)
         with self.warehouse() as warehouse:
             result = self.spark.drain(self.redis_url, warehouse.url, writer)

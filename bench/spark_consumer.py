@@ -26,8 +26,13 @@ SMALL_EVENTS = 1_000
 SMALL_BATCHES = 12
 SAMPLE_INTERVAL_S = 0.5
 
-DRIVER, TASKS, ARROW_WRITER = "the driver inserts", "tasks insert", "DataSourceStreamArrowWriter inserts"
-"""Who inserts the rows: the driver in `foreachBatch`, the tasks that read them, or Spark's writer."""
+PIPELINE, DRIVER, TASKS = "as the pipeline does", "the driver inserts", "tasks insert"
+ARROW_WRITER = "DataSourceStreamArrowWriter inserts"
+"""Who inserts the rows: the driver in `foreachBatch`, the tasks that read them, or Spark's writer.
+
+The pipeline chooses between the first two by the size of a batch."""
+NEVER = 1 << 60
+"""Bytes that no batch has."""
 
 
 class SparkConsumer:
@@ -41,7 +46,7 @@ class SparkConsumer:
         child_pipe.close()
         self._receive()
 
-    def drain(self, redis_url: str, clickhouse_url: str, writer: str = DRIVER) -> dict[str, float]:
+    def drain(self, redis_url: str, clickhouse_url: str, writer: str = PIPELINE) -> dict[str, float]:
         """Count all entries of the streams; returns durations, CPU time, and peak memory by process."""
         processes = ProcessTree(psutil.Process(self._process.pid))
         before = processes.cpu_s()
@@ -177,24 +182,23 @@ class _BenchPipeline:
         }
 
     def _start_query(
-        self, redis_url: str, clickhouse_url: str, trigger: dict[str, Any], writer: str = DRIVER
+        self, redis_url: str, clickhouse_url: str, trigger: dict[str, Any], writer: str = PIPELINE
     ) -> tuple[Any, Any]:
         from bench import arrow_writer
         from bench.timed_sink import TimedSink
+        from penstock.pipeline.source.planning import TASK_INSERT_BYTES
         from penstock.pipeline.source.redis_streams import FORMAT, encode_definition
         from penstock.warehouse.clickhouse_client import connect
 
-        sink = TimedSink(
-            *(QUEUE, connect(clickhouse_url), Redis.from_url(redis_url), threading.Event()),
-            tasks_insert=writer == TASKS,
-        )
+        sink = TimedSink(QUEUE, connect(clickhouse_url), Redis.from_url(redis_url), threading.Event())
+        task_insert_bytes = {PIPELINE: TASK_INSERT_BYTES, TASKS: 0}.get(writer, NEVER)
         frame = (
             self._session.readStream.format(FORMAT)
             .option("redis_url", redis_url)
             .option("definition", encode_definition(QUEUE))
             .option("tasks", self._session.sparkContext.defaultParallelism)
             .option("clickhouse_url", clickhouse_url)
-            .option("tasks_insert", writer == TASKS)
+            .option("task_insert_bytes", task_insert_bytes)
             .load()
         )
         checkpoint = self._home / "checkpoints" / uuid4().hex

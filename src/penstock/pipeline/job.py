@@ -55,6 +55,7 @@ from penstock.pipeline.object_files import ObjectStoreUnavailable
 from penstock.pipeline.preflight import check_before_start
 from penstock.pipeline.session import build_session, is_local_master, register_source
 from penstock.pipeline.sink.clickhouse_sink import ClickHouseSink, StoppingError
+from penstock.pipeline.source.planning import TASK_INSERT_BYTES
 from penstock.pipeline.source.redis_streams import FORMAT, encode_definition
 from penstock.private_directories import create_private_directory
 from penstock.redis_clients import connect_redis
@@ -191,7 +192,8 @@ class Pipeline:
         self._stopping = stopping
         self._redis = connect_redis(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
         self._warehouse = connect(settings.clickhouse_url)
-        self._tasks_insert = not is_local_master(session.sparkContext.master)
+        # On a cluster rows do not pass through the driver.
+        self._task_insert_bytes = TASK_INSERT_BYTES if is_local_master(session.sparkContext.master) else 0
         self._sinks = {
             definition: ClickHouseSink(
                 definition,
@@ -200,7 +202,6 @@ class Pipeline:
                 stopping,
                 self._build_archive(definition),
                 self._stored_checkpoints.get(definition.name),
-                tasks_insert=self._tasks_insert,
             )
             for definition in definitions
         }
@@ -306,7 +307,7 @@ class Pipeline:
             .option("tasks", self._session.sparkContext.defaultParallelism)
             .option("archive", archive_root(self._settings))
             .option("clickhouse_url", self._settings.clickhouse_url)
-            .option("tasks_insert", self._tasks_insert)
+            .option("task_insert_bytes", self._task_insert_bytes)
             .option("min_distance_ms", self._settings.trigger_ms)
             .load()
         )

@@ -121,14 +121,12 @@ class ClickHouseSink:
         archive: Archive | None = None,
         stored_checkpoint: MetricCheckpoint | None = None,
         *,
-        tasks_insert: bool = False,
         chunk_rows: int = CHUNK_ROWS,
         max_rejected: int = MAX_REJECTED_EVENTS,
     ) -> None:
         self.state = SinkState()
         self._archive = archive
         self._stored_checkpoint = stored_checkpoint
-        self._tasks_insert = tasks_insert
         self._chunk_rows = chunk_rows
         self._max_rejected = self._room_for_rejected = max_rejected
         # Whether this process finished the batch that it began last.
@@ -154,8 +152,8 @@ class ClickHouseSink:
                 self.retry_while_unreachable(publish, "the object store")
             if not self.open_batch(query_id, batch_id):
                 return
-            if self._tasks_insert:  # here the wait can be seen and stopped, and in a task it cannot
-                self.retry_while_unreachable(partial(self._warehouse.command, "SELECT 1"), "ClickHouse")
+            # Tasks may insert. Here a wait for ClickHouse can be seen and stopped, and in a task it cannot.
+            self.retry_while_unreachable(partial(self._warehouse.command, "SELECT 1"), "ClickHouse")
             # One action only: a second one would read the streams again.
             read_started = time.monotonic()
             table = self.landing_rows(frame).toArrow()

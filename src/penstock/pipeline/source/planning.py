@@ -3,7 +3,8 @@
 An offset holds per shard the last id read, followed (each after a space) by the ids that split the range
 ending there, if several tasks read it. The split ids are part of the offset because a batch that is planned
 again after a restart must have the same ranges, although the stream has changed since. The last word says
-whether tasks insert the rows, for the same reason: their insert tokens differ from those of the driver.
+whether tasks insert the rows, for the same reason: their insert tokens differ from those of the driver. They
+do so in large batches, and in all batches on a cluster.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ SMALL_BATCH_ENTRIES, SMALL_BATCH_BYTES = 5_000, 1 << 20
 
 MIN_PART_BYTES = 2 << 20
 """A range is not split into parts smaller than this."""
+
+TASK_INSERT_BYTES = 8 << 20
+"""From this size on, tasks insert the rows of their ranges at the same time, each with an insert of its own.
+The driver inserts the rows of a smaller batch with one insert."""
 
 ENTRY_BYTES = 110
 """Typical size of a single entry in Redis, used when Redis does not report the size of the stream."""
@@ -57,11 +62,11 @@ class Planner:
         *,
         max_bytes: int = MAX_BYTES,
         min_part_bytes: int = MIN_PART_BYTES,
-        tasks_insert: bool = False,
+        task_insert_bytes: int = TASK_INSERT_BYTES,
     ) -> None:
         self._definition = definition
         self._tasks = tasks
-        self._suffix = [INSERTED_BY_TASK] if tasks_insert else []
+        self._task_insert_bytes = task_insert_bytes
         self._max_bytes = max_bytes
         self._min_part_bytes = min_part_bytes
         self._next_bytes = 0
@@ -86,10 +91,11 @@ class Planner:
             if pending_range is not None:
                 pending[shard] = pending_range
         total = self._next_bytes = sum(pending_range.bytes for pending_range in pending.values())
+        suffix = [INSERTED_BY_TASK] if total >= self._task_insert_bytes else []
         for shard, (last, size_bytes) in pending.items():
             parts = min(round(self._tasks * size_bytes / max(total, 1)), size_bytes // self._min_part_bytes)
             split_ids = self._split_ids(redis, shard, last_id(end[str(shard)]), last, parts)
-            end[str(shard)] = " ".join([last, *split_ids, *self._suffix])
+            end[str(shard)] = " ".join([last, *split_ids, *suffix])
         return end
 
     def ranges(self, redis: Redis, start: Offset, end: Offset) -> list[StreamRange]:

@@ -46,7 +46,15 @@ from penstock.pipeline.archive.archive_writer import archive_range
 from penstock.pipeline.batch_inserts import InsertedRows
 from penstock.pipeline.source.arrivals import Arrivals
 from penstock.pipeline.source.batch_rows import batch_schema, build_batches, build_point_batch
-from penstock.pipeline.source.planning import MAX_BYTES, MAX_ENTRIES, MIN_PART_BYTES, Offset, Planner, last_id
+from penstock.pipeline.source.planning import (
+    MAX_BYTES,
+    MAX_ENTRIES,
+    MIN_PART_BYTES,
+    TASK_INSERT_BYTES,
+    Offset,
+    Planner,
+    last_id,
+)
 from penstock.pipeline.source.raw_connection import RawConnection
 from penstock.pipeline.source.stream_range import RangeContent, StreamRange, read_range
 from penstock.redis_clients import connect_redis
@@ -67,9 +75,9 @@ class StreamsSource(DataSource):
     """The data source of one metric.
 
     Options: `redis_url`, `definition` (see `encode_definition`), `max_entries` per shard and batch, `tasks`
-    that can run at once, `archive`, the directory or URL of the archive, `clickhouse_url`, `tasks_insert`
-    (whether tasks insert the rows of new batches) and `min_distance_ms`, the least time between the starts of
-    two batches. Without the last one, the source does not wait for entries.
+    that can run at once, `archive`, the directory or URL of the archive, `clickhouse_url`,
+    `task_insert_bytes`, the size from which tasks insert the rows of new batches, and `min_distance_ms`, the
+    least time between the starts of two batches. Without the last one, the source does not wait for entries.
     """
 
     @classmethod
@@ -90,7 +98,7 @@ class StreamsSource(DataSource):
             int(self.options.get("tasks", 1)),
             self.options.get("archive", ""),
             self.options.get("clickhouse_url", ""),
-            tasks_insert=self.options.get("tasks_insert", "") == "true",
+            task_insert_bytes=int(self.options.get("task_insert_bytes", TASK_INSERT_BYTES)),
             min_distance_ms=int(self.options.get("min_distance_ms", 0)),
         )
 
@@ -139,7 +147,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         *,
         max_bytes: int = MAX_BYTES,
         min_part_bytes: int = MIN_PART_BYTES,
-        tasks_insert: bool = False,
+        task_insert_bytes: int = TASK_INSERT_BYTES,
         min_distance_ms: int = 0,
     ) -> None:
         self._url = redis_url
@@ -152,7 +160,7 @@ class StreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             tasks,
             max_bytes=max_bytes,
             min_part_bytes=min_part_bytes,
-            tasks_insert=tasks_insert,
+            task_insert_bytes=task_insert_bytes,
         )
         self._targets: dict[int, str] | None = None
         self._arrivals = Arrivals(min_distance_ms / 1000) if min_distance_ms else None

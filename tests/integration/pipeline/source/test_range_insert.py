@@ -18,7 +18,7 @@ from penstock.pipeline.checkpoint import check_files
 from penstock.pipeline.session import register_source
 from penstock.pipeline.sink.clickhouse_sink import ClickHouseSink
 from penstock.pipeline.source.batch_rows import batch_schema
-from penstock.pipeline.source.planning import SMALL_BATCH_ENTRIES
+from penstock.pipeline.source.planning import SMALL_BATCH_ENTRIES, TASK_INSERT_BYTES, Planner
 from penstock.pipeline.source.range_insert import to_landing_rows
 from penstock.pipeline.source.redis_streams import FORMAT, StreamsReader, encode_definition
 from penstock.pipeline.transforms import landing_columns, landing_expressions, landing_rows
@@ -54,7 +54,7 @@ def run_query(
         .option("clickhouse_url", urls[1])
         .option("definition", encode_definition(QUEUE))
         .option("tasks", 8 if tasks_insert else 1)
-        .option("tasks_insert", tasks_insert)
+        .option("task_insert_bytes", 0 if tasks_insert else TASK_INSERT_BYTES)
         .load()
     )
     query = (
@@ -76,7 +76,7 @@ def test_a_batch_is_repeated_the_way_it_was_begun(
     began_in_tasks: bool,
 ) -> None:
     total, urls, checkpoint = fill(redis, EVENTS), (stream_url, warehouse.url), tmp_path / "checkpoint"
-    first = DyingSink(QUEUE, warehouse, redis, threading.Event(), tasks_insert=began_in_tasks)
+    first = DyingSink(QUEUE, warehouse, redis, threading.Event())
     with pytest.raises(StreamingQueryException, match="killed before"):
         run_query(spark, urls, first, checkpoint, tasks_insert=began_in_tasks)
     assert (first.points_in_driver == 0) is began_in_tasks
@@ -84,11 +84,21 @@ def test_a_batch_is_repeated_the_way_it_was_begun(
     check_files(checkpoint, QUEUE)
 
     total += fill(redis, 10)
-    sink = ClickHouseSink(QUEUE, warehouse, redis, threading.Event(), tasks_insert=not began_in_tasks)
+    sink = ClickHouseSink(QUEUE, warehouse, redis, threading.Event())
     run_query(spark, urls, sink, checkpoint, tasks_insert=not began_in_tasks)
     assert [tier[:2] for tier in totals(warehouse)] == [(EVENTS + 10, total)] * 3
     assert sink.state.total_entries == EVENTS + 10
     assert sink.state.freshness is not None
+
+
+@pytest.mark.parametrize(("task_insert_bytes", "inserts"), [(1, True), (1 << 40, False)])
+def test_tasks_insert_the_rows_of_large_batches(redis: Redis, task_insert_bytes: int, inserts: bool) -> None:
+    fill(redis, 500)
+    planner = Planner(QUEUE, tasks=2, task_insert_bytes=task_insert_bytes)
+    end = planner.next_offset(redis, START, None, None)
+    ranges = planner.ranges(redis, START, end)
+    assert len(ranges) == 2
+    assert {stream_range.inserted_by_task for stream_range in ranges} == {inserts}
 
 
 def test_a_task_inserts_the_rows_that_the_driver_would_insert(
