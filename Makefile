@@ -21,7 +21,7 @@ demo: setup setup-guide ## the same with a light load, so that the console shows
 test: setup-dev ## install and run all tests; ARGS="-k pop" selects some
 	@for program in chromium pgbouncer haproxy; do tools/test_program.sh $$program; done
 	@# Tests start many Python processes: all but the first read compiled bytecode, even where writing it is switched off.
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --durations 15 --durations-min 1 $(or $(ARGS),-n 3)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --durations 15 --durations-min 1 $(or $(ARGS),-n 4)
 
 fuzz: setup-dev ## try generated inputs on every parser and route; ARGS="--minutes 10 --seed 7"
 	@$(BIN)/python -m tests.fuzz $(ARGS)
