@@ -27,6 +27,26 @@ async def read_watermark(
     return min(watermark for watermark in watermarks if watermark is not None) - definition.max_emit_delay_s
 
 
+async def read_clock_lead_s(
+    client: Redis, definition: MetricDefinition, clock: Clock = system_clock
+) -> float:
+    """Return how far the newest event is dated after now; 0 if it is not.
+
+    Redis dates events with its clock. If that was set back, further events get the time of the newest one
+    until the clock has reached it. Raises redis.RedisError if Redis is unreachable.
+    """
+    newest_ms = 0
+    for key in definition.stream_keys:
+        try:
+            stream: dict[str, Any] = await client.xinfo_stream(key)
+        except ResponseError as error:
+            if "no such key" not in str(error):
+                raise
+        else:
+            newest_ms = max(newest_ms, parse_entry_id(decode_text(stream["last-generated-id"]))[0])
+    return max(0.0, newest_ms / 1000 - clock())
+
+
 async def _read_stream_watermark(client: Redis, key: str, now_s: float) -> float | None:
     try:
         stream: dict[str, Any] = await client.xinfo_stream(key)

@@ -128,6 +128,30 @@ async def test_a_stale_pipeline_opens_no_incident_of_a_queue(platform: AlertPlat
     assert await platform.notices() == []
 
 
+async def test_events_that_are_dated_in_the_future_make_states_unknown(platform: AlertPlatform) -> None:
+    """The clock of Redis was 65 seconds ahead when the queue was drained."""
+    platform.now_s += 45 * 86_400
+    await platform.add_queue("orders")
+    await platform.add_rule(**BACKLOG)
+    platform.observe("orders", depth=0)
+    await platform.evaluate()
+    platform.observe("orders", depth=50)
+    platform.observe("orders", seconds_ago=-65, depth=0)
+    await platform.set_watermark(behind_s=-65)
+
+    await platform.evaluate()
+    assert await unknown_reasons(platform) == {
+        "events are dated in the future: check the clocks of Redis and of this host"
+    }
+    assert await platform.notices() == []
+
+    platform.now_s += 60
+    await platform.set_watermark(behind_s=0)
+    await platform.evaluate(after_s=0)
+    assert await unknown_reasons(platform) == {None}
+    assert await platform.notices() == []
+
+
 async def test_an_unreachable_clickhouse_makes_states_unknown(platform: AlertPlatform) -> None:
     platform.now_s += 50 * 86_400
     await platform.add_queue("orders")

@@ -12,7 +12,7 @@ from redis.asyncio import Redis as AsyncRedis
 
 from penstock.definitions import QUEUE, MetricDefinition
 from penstock.streams.positions import Position, write_positions
-from penstock.streams.watermark import read_watermark
+from penstock.streams.watermark import read_clock_lead_s, read_watermark
 
 NOW = 1_790_000_000.0
 
@@ -73,3 +73,19 @@ async def test_a_new_event_after_an_idle_time_does_not_move_the_watermark_back(
     assert await read_without_delay(client, metric) == NOW
     await client.xadd(key, {"eq": 1}, id=f"{int(NOW - 1) * 1000}-0")
     assert await read_without_delay(client, metric) == NOW - 1
+
+
+async def test_the_lead_of_the_clock_is_that_of_the_newest_event(
+    client: AsyncRedis, metric: MetricDefinition
+) -> None:
+    first, second = metric.stream_keys
+
+    async def read_lead_s() -> float:
+        return await read_clock_lead_s(client, metric, lambda: NOW)
+
+    assert await read_lead_s() == 0
+    await client.xadd(first, {"eq": 1}, id=f"{int(NOW - 5) * 1000}-0")
+    assert await read_lead_s() == 0
+    await client.xadd(second, {"eq": 1}, id=f"{int(NOW + 65) * 1000}-0")
+    await client.xtrim(second, maxlen=0)
+    assert await read_lead_s() == 65

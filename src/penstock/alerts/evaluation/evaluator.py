@@ -51,13 +51,16 @@ from penstock.durable.cluster_lock import ALERTS_KEY, ClusterLock
 from penstock.errors import PenstockError
 from penstock.model import Scope
 from penstock.runqueue.queue import RunQueues
-from penstock.streams.watermark import read_watermark
+from penstock.streams.watermark import read_clock_lead_s, read_watermark
 from penstock.warehouse.clickhouse_client import Warehouse
 
 logger = logging.getLogger(__name__)
 
 STALE_S = 120.0
 """Metrics that are further behind make every state unknown."""
+
+MAX_CLOCK_LEAD_S = 10.0
+"""Events that are dated further in the future do so too: until then a window has no newest value."""
 
 BUCKET_S = 5
 
@@ -110,6 +113,7 @@ class Evaluator(BackgroundTask):
         self._meters: dict[Scope, EnvironmentMeter] = {}
         self._live_states: dict[Scope, LiveStateReader] = {}
         self._watermark_s: float | None = None
+        self._clock_lead_s = 0.0
         self._losses = WindowLosses(0)
         self.evaluations = 0
 
@@ -195,6 +199,7 @@ class Evaluator(BackgroundTask):
         """Return how far the metrics are behind; None if nothing was ever counted."""
         try:
             self._watermark_s = await read_watermark(self._redis, QUEUE, self._clock)
+            self._clock_lead_s = await read_clock_lead_s(self._redis, QUEUE, self._clock)
         except (RedisError, OSError) as error:
             # The last watermark stays: the metrics are behind by as much as they were, and by the time since.
             logger.warning("The watermark of the metrics is unknown: Redis does not answer: %s", error)
@@ -265,6 +270,8 @@ class Evaluator(BackgroundTask):
             return empty, "no metrics were counted yet"
         if lag_s > STALE_S:
             return empty, f"metrics are behind since {iso(to_utc(self._watermark_s or 0.0))}"
+        if self._clock_lead_s > MAX_CLOCK_LEAD_S:
+            return empty, "events are dated in the future: check the clocks of Redis and of this host"
         meter = self._meters.setdefault(
             environment.scope, EnvironmentMeter(self._warehouse, environment.scope)
         )
