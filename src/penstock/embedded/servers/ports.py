@@ -6,6 +6,8 @@ import errno
 import random
 import shlex
 import socket
+import sys
+from collections import deque
 from pathlib import Path
 
 import psutil
@@ -16,10 +18,14 @@ LOOPBACK = "127.0.0.1"
 FREE_PORTS = range(20_000, 32_768)
 """Below the ports of outgoing connections, which could take a chosen port before its server starts."""
 MAX_ATTEMPTS = 100
+MAX_RESERVATIONS = 100
 MAX_PORT = 65535
 MAX_COMMAND_LENGTH = 80
 BROKER_MODULE = "penstock.api.server"
 """The module that a broker process runs; its environment has all settings."""
+
+_reservations: deque[socket.socket] = deque()
+"""Sockets on the ports that this process chose last."""
 
 
 def is_port_free(port: int, host: str = LOOPBACK) -> bool:
@@ -48,11 +54,11 @@ def first_unprivileged_port() -> int:
 
 
 def any_free_port(avoid: frozenset[int] = frozenset()) -> int:
-    """Return a port outside `avoid` that is free now. Another process may still take it first."""
+    """Return a port outside `avoid` that is free now. On Linux, no other process chooses it meanwhile."""
     system_random = random.SystemRandom()  # processes that share a seed must not choose the same ports
     for _ in range(MAX_ATTEMPTS):
         port = system_random.choice(FREE_PORTS)
-        if port not in avoid and is_port_free(port):
+        if port not in avoid and _reserve(port):
             return port
     while True:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
@@ -60,6 +66,27 @@ def any_free_port(avoid: frozenset[int] = frozenset()) -> int:
             port = int(listener.getsockname()[1])
         if port not in avoid:
             return port
+
+
+def _reserve(port: int) -> bool:
+    """Keep other processes from choosing this port; return False if it is in use or reserved.
+
+    The socket that stays bound does not listen and allows others to use its address, so a server can listen
+    there. `any_free_port` allows no other and fails to bind. Other systems than Linux refuse the server too.
+    """
+    if sys.platform != "linux":
+        return is_port_free(port)
+    reservation = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        reservation.bind((LOOPBACK, port))
+    except OSError:
+        reservation.close()
+        return False
+    reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    _reservations.append(reservation)
+    if len(_reservations) > MAX_RESERVATIONS:
+        _reservations.popleft().close()
+    return True
 
 
 def choose_port(preferred: int, avoid: frozenset[int] = frozenset()) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -51,6 +53,16 @@ def test_a_free_port_is_none_that_an_outgoing_connection_may_take() -> None:
     ):
         assert any_free_port() in FREE_PORTS
         assert client.getsockname()[1] not in FREE_PORTS
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse the server too")
+def test_no_other_process_chooses_a_chosen_port_and_a_server_can_listen_on_it() -> None:
+    port = any_free_port()
+    choose = f"from penstock.embedded.servers import ports; print(ports._reserve({port}))"
+    assert subprocess.check_output([sys.executable, "-c", choose], text=True) == "False\n"
+    with socket.create_server(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)):
+        assert not is_port_free(port)
+    assert is_port_free(port)
 
 
 def test_a_port_beyond_the_last_one_is_not_tried() -> None:
