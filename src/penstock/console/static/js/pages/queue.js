@@ -13,6 +13,7 @@ import { html, useMemo, useRef } from "../html.js";
 import { useLive } from "../live.js";
 import { urlOf, useQueryParam } from "../location.js";
 import { usePeriod } from "../period.js";
+import { refreshAll } from "../refresh.js";
 import { toColumns } from "../series.js";
 import { useSession } from "../session.js";
 import { useData } from "../use_data.js";
@@ -64,20 +65,15 @@ function QueueContent({ name, queue }) {
     { intervalMs: WORST_INTERVAL_MS },
   );
   const events = useEvents(name, period, series);
-  const refresh = () => {
-    queue.refresh();
-    worst.refresh();
-    events.refresh();
-  };
   const answers = answerQuestions(state, wholeQueue.series, worst.data?.[0]);
   const annotations = events.data?.annotations ?? NO_ANNOTATIONS;
   return html`
-    <${Page} className="queue" title=${name} subtitle=${html`<${Subtitle} state=${state} />`} actions=${html`<${QueueActions} queue=${state} onChange=${refresh} />`}>
+    <${Page} className="queue" title=${name} subtitle=${html`<${Subtitle} state=${state} />`} actions=${html`<${QueueActions} queue=${state} onChange=${refreshAll} />`}>
       ${queue.problem && html`<${Unavailable} problem=${queue.problem} />`}
       <${Answers} answers=${answers} />
       <${QueueCharts} series=${series} problem=${problem} annotations=${annotations} period=${period} actions=${html`<${GroupSelect} state=${state} group=${group} onGroup=${setGroup} /><${PeriodPicker} />`} />
       <div class="columns">
-        ${isDurable && html`<${Groups} queue=${state} onChange=${refresh} />`}
+        ${isDurable && html`<${Groups} queue=${state} onChange=${refreshAll} />`}
         <${Events}
           annotations=${annotations}
           isComplete=${events.data?.complete ?? true}
@@ -86,7 +82,7 @@ function QueueContent({ name, queue }) {
           actions=${can("operate") && html`<${AnnotateButton} queue=${name} onChange=${events.refresh} />`}
         />
       </div>
-      ${isDurable && html`<${WorstPartitions} queue=${state} oldest=${worst} onChange=${refresh} />`}
+      ${isDurable && html`<${WorstPartitions} queue=${state} oldest=${worst} onChange=${refreshAll} />`}
       ${isDurable ? html`<${RecentMessages} queue=${state} group=${group || defaultGroup(state)} />` : html`<${CurrentTasks} queue=${state} />`}
     <//>
   `;
