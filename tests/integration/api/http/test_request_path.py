@@ -17,10 +17,10 @@ from types import FrameType
 
 import penstock
 from tests.integration.api.http.raw_connections import RawConnection, RunningServer, get, post
+from tests.waiting import wait_until_async
 
 PACKAGE = str(Path(penstock.__file__).parent) + "/"
 ARCHITECTURE = Path(__file__).parents[4] / "docs" / "architecture.md"
-REPETITIONS = 20
 
 Call = tuple[str, str]
 """The file of a function and its name."""
@@ -59,26 +59,37 @@ async def respond(connection: RawConnection, request: bytes) -> tuple[object, li
     return body, calls
 
 
+async def record_round(connection: RawConnection) -> dict[str, list[Call]]:
+    """Push, pop and ack one message, and return the calls of each."""
+    _, pushed = await respond(connection, post("/api/v1/push", b'{"items":[{"queue":"q","payload":1}]}'))
+    body, popped = await respond(connection, get("/api/v1/pop/queue/q"))
+    assert isinstance(body, dict)
+    [message] = body["messages"]
+    ack = json.dumps({name: message[name] for name in ("transactionId", "partitionId", "leaseId")}).encode()
+    _, acked = await respond(connection, post("/api/v1/ack", ack))
+    return {"push": pushed, "pop": popped, "ack": acked}
+
+
 async def test_a_request_takes_no_more_calls_than_documented(server: RunningServer) -> None:
     connection = await RawConnection.open(server)
-    runs: dict[str, list[list[Call]]] = {"push": [], "pop": [], "ack": []}
-    for _ in range(REPETITIONS):
-        push = post("/api/v1/push", b'{"items":[{"queue":"q","payload":1}]}')
-        runs["push"].append((await respond(connection, push))[1])
-        popped, calls = await respond(connection, get("/api/v1/pop/queue/q"))
-        runs["pop"].append(calls)
-        assert isinstance(popped, dict)
-        [message] = popped["messages"]
-        names = ("transactionId", "partitionId", "leaseId")
-        body = json.dumps({name: message[name] for name in names}).encode()
-        runs["ack"].append((await respond(connection, post("/api/v1/ack", body)))[1])
     rows = re.findall(r"^\| (push|pop|ack) \| (\d+) \| (\d+) \|", ARCHITECTURE.read_text(), re.MULTILINE)
-    assert [kind for kind, _, _ in rows] == ["push", "pop", "ack"]
-    for kind, max_calls, max_files in rows:
-        # The shortest run: background tasks take part in some of the others.
-        calls = min(runs[kind], key=len)
-        steps = "\n".join(f"  {file} {function}" for file, function in calls)
-        files = len({file for file, _ in calls})
-        print(f"{kind}: {len(calls)} calls in {files} files\n{steps}")
-        assert len(calls) <= int(max_calls), f"a {kind} takes more calls:\n{steps}"
-        assert files <= int(max_files), f"a {kind} goes through more files:\n{steps}"
+    limits = {kind: (int(calls), int(files)) for kind, calls, files in rows}
+    assert list(limits) == ["push", "pop", "ack"]
+    shortest: dict[str, list[Call]] = {}
+
+    async def fits() -> bool:
+        for kind, calls in (await record_round(connection)).items():
+            shortest[kind] = min(shortest.get(kind, calls), calls, key=len)
+        return all(is_within(shortest[kind], *limits[kind]) for kind in limits)
+
+    # Background tasks take part in some rounds, and take the connections that are ready in others.
+    try:
+        await wait_until_async(fits, timeout=10, message="a request takes no more calls than documented")
+    finally:
+        for kind, calls in shortest.items():
+            steps = "\n".join(f"  {file} {function}" for file, function in calls)
+            print(f"{kind}: {len(calls)} calls in {len({file for file, _ in calls})} files\n{steps}")
+
+
+def is_within(calls: list[Call], max_calls: int, max_files: int) -> bool:
+    return len(calls) <= max_calls and len({file for file, _ in calls}) <= max_files
