@@ -58,6 +58,9 @@ STOP_TIMEOUT_S = 5.0
 ABORTED = 236
 AUTHENTICATION_FAILED = 516
 STD_EXCEPTION = 1001
+COUNT_FAILED_INSERTS = "SELECT sum(value) FROM system.events WHERE event = 'FailedInsertQuery'"
+LAST_ERROR = "SELECT code, name, last_error_message FROM system.errors ORDER BY last_error_time DESC LIMIT 1"
+FAILED_MEANWHILE = "This insert, or one that ran at the same time, could not be stored. Repeat it."
 _HTTP_STATUS = {60: 404, 81: 404, 46: 404, 47: 404, 62: 400, 27: 400, 115: 404, 48: 501, 516: 403, 271: 400}
 _ERROR_CODE = re.compile(r"Code: (\d+)\.")
 
@@ -108,6 +111,34 @@ class QueryResult:
     summary: Mapping[str, str]
 
 
+class RunningInsert:
+    """Whether another insert runs, or ran, at the same time."""
+
+    overlaps = False
+
+
+class InsertOverlap:
+    """Knows which inserts run at the same time."""
+
+    def __init__(self) -> None:
+        self._running: set[RunningInsert] = set()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def enter(self) -> Iterator[RunningInsert]:
+        insert = RunningInsert()
+        with self._lock:
+            self._running.add(insert)
+            if len(self._running) > 1:
+                for running in self._running:
+                    running.overlaps = True
+        try:
+            yield insert
+        finally:
+            with self._lock:
+                self._running.remove(insert)
+
+
 class ChdbEngine:
     """The embedded engine on one data directory. Raises RuntimeError when another process has opened it."""
 
@@ -118,6 +149,7 @@ class ChdbEngine:
         self._ping_connection = _connect(self._path)
         self._ping_lock = threading.Lock()
         self._query_slots = threading.BoundedSemaphore(MAX_CONCURRENT_QUERIES)
+        self._inserts = InsertOverlap()
         timezone = self._ping_connection.query("SELECT timezone()", "TabSeparated").bytes() or b""
         self.timezone = timezone.decode().strip()
 
@@ -152,10 +184,25 @@ class ChdbEngine:
                 connection.query(f"SET param_{name} = {quote(value)}")
 
     def _insert(self, connection: ChdbConnection, sql: str, input_format: str, data: bytes) -> QueryResult:
-        with connection.send_insert(sql, input_format) as inserter:
-            if data:
-                inserter.append(data)
-            result = inserter.finish()
+        """Insert, and raise QueryFailed unless the rows are stored.
+
+        chdb raises only if it cannot read the data. If it cannot write them, because the disk is full for
+        example, it returns a result as if it had, and the engine counts a failed insert. It does not say
+        which one, so all inserts that ran meanwhile are reported as aborted: repeated with its token, an
+        insert that was stored counts once.
+        """
+        with self._inserts.enter() as insert:
+            failed_before = _count_failed_inserts(connection)
+            with connection.send_insert(sql, input_format) as inserter:
+                if data:
+                    inserter.append(data)
+                result = inserter.finish()
+            has_failed = _count_failed_inserts(connection) > failed_before
+        if has_failed and insert.overlaps:
+            raise QueryFailed(f"Code: {ABORTED}. DB::Exception: {FAILED_MEANWHILE} (ABORTED)")
+        if has_failed:
+            code, name, message = _query_row(connection, LAST_ERROR)
+            raise QueryFailed(f"Code: {code}. DB::Exception: {message} ({name})")
         return QueryResult(
             b"", _build_summary(result.elapsed, written=(result.rows_written, result.bytes_written))
         )
@@ -176,6 +223,17 @@ class ChdbEngine:
 def _connect(path: str) -> ChdbConnection:
     connect: Callable[[str], ChdbConnection] = chdb.connect  # chdb has no types
     return connect(path)
+
+
+def _count_failed_inserts(connection: ChdbConnection) -> int:
+    (count,) = _query_row(connection, COUNT_FAILED_INSERTS)
+    return int(count)
+
+
+def _query_row(connection: ChdbConnection, sql: str) -> list[str]:
+    """Return the values of a result of one row."""
+    row: list[str] = json.loads(connection.query(sql, "JSONCompactStringsEachRow").bytes() or b"[]")
+    return row
 
 
 def _build_summary(

@@ -224,3 +224,56 @@ def test_data_survives_a_kill_and_a_directory_has_one_owner(tmp_path: Path) -> N
     restarted = ClickHouse(tmp_path, any_free_port())
     with running(restarted), clickhouse_connect.get_client(dsn=restarted.url) as client:
         assert client.command("SELECT count() FROM kept") == 1000
+
+
+@pytest.fixture
+def failing_view(client: Client, numbers: str) -> Iterator[str]:
+    """A table whose rows go through a view that cannot take a row with the text `bad`."""
+    client.command("CREATE TABLE unchecked (n UInt64, s String) ENGINE = Null")
+    client.command(
+        f"CREATE MATERIALIZED VIEW checked TO {numbers} AS"
+        " SELECT n, if(throwIf(s = 'bad', 'no such row') = 0, s, '') AS s FROM unchecked"
+    )
+    yield "unchecked"
+    client.command("DROP TABLE checked")
+    client.command("DROP TABLE unchecked")
+
+
+def test_an_insert_that_cannot_be_written_fails(client: Client, failing_view: str, numbers: str) -> None:
+    with pytest.raises(DatabaseError, match="no such row"):
+        client.raw_insert(failing_view, ["n", "s"], "1,bad\n", fmt="CSV")
+    client.raw_insert(failing_view, ["n", "s"], "2,good\n", fmt="CSV")
+    assert client.query(f"SELECT n FROM {numbers}").result_rows == [(2,)]
+
+
+def test_an_insert_that_fails_beside_others_is_never_taken_as_stored(
+    database: str, client: Client, failing_view: str, numbers: str
+) -> None:
+    """Each caller repeats its insert with its token until it is stored; the bad ones never are."""
+
+    def insert_until_stored(number: int) -> bool:
+        text = "bad" if number % 5 == 0 else "good"
+        with clickhouse_connect.get_client(dsn=database) as own_client:
+            for _ in range(50):
+                try:
+                    own_client.raw_insert(failing_view, ["n", "s"], f"{number},{text}\n", fmt="CSV")
+                except DatabaseError as error:
+                    if "no such row" in str(error):
+                        return False
+                    errors.append(str(error))
+                else:
+                    return True
+        return False
+
+    errors: list[str] = []
+
+    with ThreadPoolExecutor(8) as threads:
+        stored = [
+            number
+            for number, is_stored in enumerate(threads.map(insert_until_stored, range(40)))
+            if is_stored
+        ]
+    assert stored == [number for number in range(40) if number % 5]
+    assert all("Repeat it" in error for error in errors)
+    rows = client.query(f"SELECT DISTINCT n FROM {numbers} ORDER BY n").result_rows
+    assert [n for (n,) in rows] == stored
