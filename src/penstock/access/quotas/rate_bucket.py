@@ -78,12 +78,14 @@ def share_of_limit(limit: float, own_demand: float, other_demands: Sequence[floa
     """Return the rate that one process may admit, so that all processes together stay at the limit.
 
     If the limit suffices for all, each process gets its demand and an equal part of the rest. If not, small
-    demands are met, and the processes with larger ones get equal shares.
+    demands are met, and the processes with larger ones get equal shares. A process without demand keeps a small
+    share, so that its next request is not refused.
     """
     demands = sorted([own_demand, *other_demands])
+    min_share = limit * MIN_SHARE / len(demands)
     rest = limit - sum(demands)
     if rest >= 0:
-        return own_demand + rest / len(demands)
+        return max(own_demand + rest / len(demands), min_share)
     unassigned = limit
     equal_share = limit / len(demands)
     for position, demand in enumerate(demands):
@@ -91,4 +93,4 @@ def share_of_limit(limit: float, own_demand: float, other_demands: Sequence[floa
         if demand > equal_share:
             break
         unassigned -= demand
-    return max(min(own_demand * HEADROOM, equal_share), limit * MIN_SHARE / len(demands))
+    return max(min(own_demand * HEADROOM, equal_share), min_share)

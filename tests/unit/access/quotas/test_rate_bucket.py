@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.access.quotas.rate_bucket import RateBucket, SmoothedRate, share_of_limit
@@ -9,6 +9,7 @@ from penstock.access.quotas.rate_bucket import RateBucket, SmoothedRate, share_o
 rates = st.floats(0, 1e6)
 
 
+@example(limit=1.0, demands=[0.0, 1.0])  # the demands are exactly the limit
 @given(limit=st.floats(1, 1e6), demands=st.lists(rates, min_size=1, max_size=6))
 def test_shares_of_all_processes_stay_near_the_limit(limit: float, demands: list[float]) -> None:
     shares = [
