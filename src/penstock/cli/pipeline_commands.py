@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -18,7 +20,7 @@ from penstock.cli.listing import print_output
 from penstock.cli.options import AsJson, BrokerOptions, SkipConfirmation, with_option_groups
 from penstock.cli.problem_output import show_warning
 from penstock.cli.watch import watchable
-from penstock.config import Settings, load_settings
+from penstock.config import Settings, as_environment, load_settings
 
 pipeline = typer.Typer(help="Manage the Spark job that writes metrics to ClickHouse.", no_args_is_help=True)
 
@@ -31,8 +33,6 @@ def _load_settings(*needed_urls: str) -> Settings:
 
 def _load_settings_for_spark() -> Settings:
     """Load the settings of a command that starts Spark; find Java in the same way as `penstock up`."""
-    import os
-
     from penstock.cli.server_checks import check_servers
     from penstock.embedded.servers.java import find_java
 
@@ -55,14 +55,12 @@ def _progress_bar(as_json: bool, unit: str) -> Iterator[Progress]:
 @pipeline.command()
 def run() -> None:
     """Run only the pipeline, with the servers that the settings name."""
-    from penstock.log_format import configure_logging
+    from penstock.embedded.supervision.service_components import PIPELINE_MODULE
 
     settings = _load_settings_for_spark()
-    configure_logging(settings.log_level, settings.log_format, "pipeline")
-
-    from penstock.pipeline import job  # a second of imports, after the servers have been checked
-
-    job.run(settings)
+    # The pipeline replaces this process, so that it does not keep the modules of the command line in memory.
+    command = [sys.executable, "-m", PIPELINE_MODULE]
+    os.execve(sys.executable, command, {**os.environ, **as_environment(settings)})
 
 
 @pipeline.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import time
@@ -39,7 +38,7 @@ def run_platform(settings: Settings, demo: bool, create_database: bool) -> None:
     for name in stop_orphans(settings.home):
         console.print(f"Stopped {name}, which an earlier run had left running")
     check_servers_to_migrate(settings, *SECRET_URLS, create_database=create_database)
-    platform = build_platform(settings, _migrate, demo)
+    platform = build_platform(settings, demo)
     environment = build_environment(settings)
     os.environ.update({name: environment[name] for name in ("NO_PROXY", "no_proxy", FORMAT_VARIABLE)})
     display = StartupDisplay(console, platform.url, platform.components, settings.authentication)
@@ -61,12 +60,6 @@ def run_platform(settings: Settings, demo: bool, create_database: bool) -> None:
     with display:
         supervisor.run()
     console.print(f"Stopped. The data stays in {settings.home}")
-
-
-def _migrate(settings: Settings) -> list[str]:
-    from penstock.broker import store_migrations
-
-    return asyncio.run(store_migrations.migrate(settings))
 
 
 class StartupDisplay:

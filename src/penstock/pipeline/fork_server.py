@@ -34,7 +34,6 @@ DAEMON = "pyspark.daemon"
 PRELOADED_MODULES = (
     DAEMON,
     SOURCE_RUNNER,
-    "pandas",  # PySpark imports it in workers
     "pyspark.worker",
     "pyspark.sql.worker.create_data_source",
     "pyspark.sql.worker.lookup_data_sources",

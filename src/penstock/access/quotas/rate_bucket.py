@@ -78,8 +78,8 @@ def share_of_limit(limit: float, own_demand: float, other_demands: Sequence[floa
     """Return the rate that one process may admit, so that all processes together stay at the limit.
 
     If the limit suffices for all, each process gets its demand and an equal part of the rest. If not, small
-    demands are met, and the processes with larger ones get equal shares. A process without demand keeps a small
-    share, so that its next request is not refused.
+    demands are met, and the processes with larger ones get equal shares. A process without demand keeps a
+    small share, so that its next request is not refused.
     """
     demands = sorted([own_demand, *other_demands])
     min_share = limit * MIN_SHARE / len(demands)

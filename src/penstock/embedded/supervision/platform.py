@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import urlsplit
 
 from penstock.broker.journal.push_journal import journal_directory
@@ -21,6 +21,7 @@ from penstock.embedded.servers.ports import choose_port, require_port
 from penstock.embedded.servers.postgres import Postgres
 from penstock.embedded.servers.valkey import Valkey
 from penstock.embedded.supervision.component import Component
+from penstock.embedded.supervision.migration_run import run_migrations
 from penstock.embedded.supervision.one_shot import OneShotTask
 from penstock.embedded.supervision.service_components import (
     AlertsService,
@@ -37,8 +38,6 @@ _EMBEDDED_SERVERS: dict[str, type[Postgres | Valkey | ClickHouse]] = {
     "redis_url": Valkey,
     "clickhouse_url": ClickHouse,
 }
-MigrateFunction = Callable[[Settings], list[str]]
-"""Migrates the stores of these settings and returns the names of the migrations it applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class Platform:
     url: str
 
 
-def build_platform(settings: Settings, migrate: MigrateFunction, demo: bool = False) -> Platform:
+def build_platform(settings: Settings, demo: bool = False) -> Platform:
     """Choose an embedded or an external server for each role.
 
     Embedded servers prefer the three ports after the broker's and take any free port otherwise. Raises
@@ -93,7 +92,7 @@ def build_platform(settings: Settings, migrate: MigrateFunction, demo: bool = Fa
     environment = build_environment(resolved)
     services: list[Component] = [
         OneShotTask(
-            "migrations", ("postgres", "clickhouse"), lambda: _describe_migrations(migrate(resolved))
+            "migrations", ("postgres", "clickhouse"), partial(run_migrations, settings.home, environment)
         ),
         BrokerService(resolved, environment),
         PipelineService(resolved, environment),
@@ -148,7 +147,3 @@ def build_environment(settings: Settings) -> dict[str, str]:
         filter(None, (os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), "127.0.0.1,localhost"))
     )
     return as_environment(settings) | {"NO_PROXY": no_proxy, "no_proxy": no_proxy}
-
-
-def _describe_migrations(applied: list[str]) -> str:
-    return f"{len(applied)} applied" if applied else "up to date"

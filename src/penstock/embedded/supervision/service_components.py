@@ -25,6 +25,7 @@ from penstock.embedded.supervision.process import Command
 from penstock.listen_address import local_url
 from penstock.streams.progress import find_problem, is_pipeline_running, read_progress
 
+PIPELINE_MODULE = "penstock.pipeline.pipeline_process"
 PROBE_TIMEOUT_S = 2.0
 
 
@@ -107,7 +108,7 @@ class PipelineService(PenstockService):
         return self.settings.spark_master or "Spark on this machine"
 
     def module_arguments(self) -> tuple[str, ...]:
-        return ("penstock.pipeline.pipeline_process",)
+        return (PIPELINE_MODULE,)
 
     def prepare(self) -> str | None:
         self._prepared_at = time.time()

@@ -28,16 +28,12 @@ def build_settings(home: Path, **variables: str) -> Settings:
     return load_settings({"PENSTOCK_HOME": str(home), "PENSTOCK_PORT": str(any_free_port()), **variables})
 
 
-def migrate_nothing(settings: Settings) -> list[str]:
-    return []
-
-
 def program_names(platform: Platform) -> list[str]:
     return [component.name for component in platform.components if isinstance(component, Program)]
 
 
 def test_all_servers_are_embedded_by_default(tmp_path: Path) -> None:
-    platform = build_platform(build_settings(tmp_path), migrate_nothing)
+    platform = build_platform(build_settings(tmp_path))
     assert program_names(platform) == ["postgres", "valkey", "clickhouse", "broker", "pipeline", "alerts"]
     assert platform.settings.postgres_url.startswith("postgresql://penstock:")
 
@@ -47,7 +43,7 @@ def test_a_server_given_by_url_is_external_and_not_started(tmp_path: Path) -> No
         "PENSTOCK_POSTGRES_URL": "postgresql://me:secret@db:5432/app",
         "PENSTOCK_SPARK_MASTER": "spark://cluster:7077",
     }
-    platform = build_platform(build_settings(tmp_path, **variables), migrate_nothing, demo=True)
+    platform = build_platform(build_settings(tmp_path, **variables), demo=True)
     external = {
         component.name: component.address
         for component in platform.components
@@ -67,7 +63,7 @@ def test_child_processes_read_exactly_the_settings_in_force(tmp_path: Path) -> N
 
 def test_only_the_demo_gets_the_token_of_this_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_TOKEN", "pk_secret")
-    platform = build_platform(build_settings(tmp_path), migrate_nothing, demo=True)
+    platform = build_platform(build_settings(tmp_path), demo=True)
     programs = [component for component in platform.components if isinstance(component, PenstockService)]
     names = [program.name for program in programs if "PENSTOCK_TOKEN" in program.command().env]
     assert names == ["demo"]
@@ -94,7 +90,7 @@ def test_a_command_beside_the_embedded_postgres_has_the_key_of_its_home(tmp_path
 
 def test_the_operators_own_redis_is_called_redis(tmp_path: Path) -> None:
     settings = build_settings(tmp_path, PENSTOCK_REDIS_URL="redis://r:1/0")
-    names = [component.name for component in build_platform(settings, migrate_nothing).components]
+    names = [component.name for component in build_platform(settings).components]
     assert "redis" in names
     assert "valkey" not in names
 
