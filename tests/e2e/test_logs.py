@@ -30,6 +30,7 @@ LINE_STARTS = {
     "clickhouse": LINE_START,
     "pipeline": LINE_START,
     "alerts": LINE_START,
+    "migrations": LINE_START,
     "postgres": POSTGRES_LINE,
     "supervisor": LINE_START,
     "valkey": VALKEY_LINE,
