@@ -100,10 +100,10 @@ async def test_names_of_queues_of_both_kinds_are_completed(
     await commands.text("push", "complete-renders", "1", "--kind", "run")
     await commands.text("push", "other", "1")
 
-    async def complete_both() -> str | None:
+    async def complete_both() -> str:
         """Complete again if the broker took longer than a shell waits for it."""
         output = await complete(shell, commands.url, tmp_path, "queues", "show", "complete-")
-        return output if "complete-orders" in output and "complete-renders" in output else None
+        return output if "complete-orders" in output and "complete-renders" in output else ""
 
     assert "other" not in await wait_until_async(complete_both, 20, "the names of both queues")
 
@@ -117,7 +117,7 @@ async def test_error_groups_of_dead_letters_are_completed(commands: Commands, tm
     async def complete_group() -> bool:
         prefix = group["errorGroup"][:6]
         output = await complete("bash", commands.url, tmp_path, "dlq", "resolve", prefix)
-        return output == group["errorGroup"]
+        return bool(output == group["errorGroup"])
 
     await wait_until_async(complete_group, 20, "the error group")
 
