@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from penstock.pipeline.pandas_refusal import refuse_pandas
+
 SOURCE_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 """The module that Spark runs to plan the batches of a Python source."""
 DAEMON = "pyspark.daemon"
@@ -110,6 +112,7 @@ class _Server:
         self._plan = plan
         self._life = os.dup2(life, 3)
         os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+        refuse_pandas()  # the driver may be a command that does not, such as a drain
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the driver ends Spark in order
         for number in INHERITED_SIGNALS:
             signal.signal(number, signal.SIG_DFL)

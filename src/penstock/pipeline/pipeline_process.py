@@ -8,37 +8,19 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 
 from penstock.config import load_settings
 from penstock.errors import PenstockError
 from penstock.log_format import configure_logging
 from penstock.pipeline.job import run
+from penstock.pipeline.pandas_refusal import refuse_pandas
 
 logger = logging.getLogger("penstock.pipeline")
 
 
-class PandasRefusal(MetaPathFinder):
-    """Makes `import pandas` fail in this process and its forks.
-
-    Arrow imports pandas if it is installed. The pipeline converts nothing with it, and the import takes 25
-    MB. Rebuilding days and the capacity report, which need it, run in processes of their own.
-    """
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname == "pandas":
-            raise ModuleNotFoundError("The pipeline does not load pandas.", name=fullname)
-        return None
-
-
 def main() -> None:
     """Run with the settings of the environment. A PenstockError logs one line and sets the exit code."""
-    sys.meta_path.insert(0, PandasRefusal())
+    refuse_pandas()
     configure_logging(component="pipeline")
     try:
         settings = load_settings()
