@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 from standardwebhooks import Webhook
 
+from penstock.embedded.supervision.process import command_words
 from tests.deadlines import deadline_s
 from tests.integration.alerts.delivery.http_receiver import HttpReceiver, receive_http
 from tests.waiting import wait_until_async
@@ -128,7 +129,7 @@ def find_alerts_processes(platform: RunningPlatform) -> list[psutil.Process]:
     processes = []
     for process in platform.list_processes():
         try:
-            command = process.cmdline()
+            command = command_words(process)
         except psutil.NoSuchProcess:
             continue
         if ALERTS_MODULE in command:

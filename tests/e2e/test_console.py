@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
+from penstock.embedded.supervision.process import command_words
 from tests.browser import open_page
 from tests.deadlines import deadline_s
 from tests.whole_platform import RunningPlatform
@@ -74,7 +75,7 @@ async def test_the_overview_says_since_when_the_pipeline_is_stopped(
 @contextmanager
 def suspended_pipeline(platform: RunningPlatform) -> Iterator[None]:
     """Suspend the pipeline with all its processes, for less time than the supervisor waits for it."""
-    driver = next(p for p in platform.list_processes() if p.cmdline()[-1] == PIPELINE_MODULE)
+    driver = next(p for p in platform.list_processes() if PIPELINE_MODULE in command_words(p))
     processes = [driver, *driver.children(recursive=True)]
     for process in processes:
         process.suspend()

@@ -19,8 +19,9 @@ from penstock.cli.listing import plain_table
 from penstock.cli.server_checks import check_servers_to_migrate
 from penstock.cli.tables import component_list, format_address, format_state
 from penstock.config import SECRET_URLS, Settings, masked
-from penstock.embedded.supervision.component import Component
+from penstock.embedded.supervision.component import Component, Program
 from penstock.embedded.supervision.platform import build_environment, build_platform
+from penstock.embedded.supervision.service_fork import fork_services
 from penstock.embedded.supervision.state import PlatformState, RunState
 from penstock.embedded.supervision.supervisor import HomeLock, Supervisor, stop_orphans
 from penstock.listen_address import check_listen_address
@@ -39,6 +40,11 @@ def run_platform(settings: Settings, demo: bool, create_database: bool) -> None:
         console.print(f"Stopped {name}, which an earlier run had left running")
     check_servers_to_migrate(settings, *SECRET_URLS, create_database=create_database)
     platform = build_platform(settings, demo)
+    forks = fork_services(
+        component.name
+        for component in platform.components
+        if isinstance(component, Program) and component.starts_early
+    )
     environment = build_environment(settings)
     os.environ.update({name: environment[name] for name in ("NO_PROXY", "no_proxy", FORMAT_VARIABLE)})
     display = StartupDisplay(console, platform.url, platform.components, settings.authentication)
@@ -50,6 +56,7 @@ def run_platform(settings: Settings, demo: bool, create_database: bool) -> None:
         display.print_event,
         display.update,
         settings=masked(platform.settings),
+        forks=forks,
     )
 
     def handle_signal(signum: int, frame: FrameType | None) -> None:

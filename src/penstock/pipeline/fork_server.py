@@ -19,14 +19,17 @@ import os
 import selectors
 import signal
 import sys
-import threading
-import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
+from penstock.forked_process import (
+    can_fork,
+    close_files_from,
+    replace_environment,
+    reset_signals,
+    run_and_exit,
+)
 from penstock.pipeline.pandas_refusal import refuse_pandas
 
 SOURCE_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
@@ -44,8 +47,6 @@ PRELOADED_MODULES = (
 )
 STREAM_COPIES = 3
 """The launcher's standard streams, copied, are its file descriptors from this one."""
-INHERITED_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
-"""Signals whose handlers the driver may have set; forks start with the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ def start_fork_server(directory: Path, plan: Callable[[], None]) -> ForkServer |
     Returns None where forking is impossible or unsafe: then Spark starts its processes by itself. The threads
     that OpenBLAS and jemalloc start at their import are no danger: both libraries prepare for forks.
     """
-    if not hasattr(os, "pidfd_open") or threading.active_count() > 1:
+    if not can_fork():
         return None
     for name in PRELOADED_MODULES:
         importlib.import_module(name)
@@ -98,7 +99,7 @@ def start_fork_server(directory: Path, plan: Callable[[], None]) -> ForkServer |
     gc.freeze()  # the garbage collector must not write to the memory that all forks share
     pid = os.fork()
     if pid == 0:
-        _run_and_exit(lambda: _Server(directory, requests, life_read, plan).run())
+        run_and_exit(lambda: _Server(directory, requests, life_read, plan).run())
     os.close(life_read)
     os.set_inheritable(life_write, False)  # stays open until this process ends
     return ForkServer(requests, pid)
@@ -111,11 +112,10 @@ class _Server:
         self._directory = directory
         self._plan = plan
         self._life = os.dup2(life, 3)
-        os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+        close_files_from(4)
         refuse_pandas()  # the driver may be a command that does not, such as a drain
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the driver ends Spark in order
-        for number in INHERITED_SIGNALS:
-            signal.signal(number, signal.SIG_DFL)
+        reset_signals()
         # Open for writing too, so that reads wait for the next launcher instead of returning an end.
         self._requests = os.open(requests, os.O_RDWR)
         self._selector = selectors.DefaultSelector()
@@ -141,7 +141,7 @@ class _Server:
             return
         pid = os.fork()
         if pid == 0:
-            _run_and_exit(lambda: self._become(launcher_pid))
+            run_and_exit(lambda: self._become(launcher_pid))
         exit_pipe = self._directory / f"exit-{launcher_pid}"
         # Open for reading too, so that it does not wait for the launcher.
         fork = _Fork(pid, exit_pipe, os.open(exit_pipe, os.O_RDWR))
@@ -159,12 +159,9 @@ class _Server:
         for number, flags in enumerate((os.O_RDONLY, os.O_WRONLY | os.O_APPEND, os.O_WRONLY | os.O_APPEND)):
             fd = os.open(process / "fd" / str(STREAM_COPIES + number), flags)
             os.dup2(fd, number)
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-        variables = (process / "environ").read_bytes().split(b"\0")
-        os.environb.clear()
-        for variable in variables[:-1]:
-            name, _, value = variable.partition(b"=")
-            os.environb[name] = value
+        close_files_from(3)
+        variables = os.fsdecode((process / "environ").read_bytes()).split("\0")[:-1]
+        replace_environment(dict(variable.split("=", 1) for variable in variables))
         os.chdir(process / "cwd")
         arguments = [argument.decode() for argument in (process / "cmdline").read_bytes().split(b"\0")[:-1]]
         module, *rest = arguments[arguments.index("-m") + 1 :]
@@ -173,20 +170,3 @@ class _Server:
             self._plan()
         else:
             importlib.import_module(module).manager()
-
-
-def _run_and_exit(work: Callable[[], None]) -> NoReturn:
-    """Run the work of a fork and end it, without the exit handlers of the process it was forked from."""
-    status = 1
-    try:
-        work()
-        status = 0
-    except SystemExit as error:
-        status = error.code if isinstance(error.code, int) else 1
-    except BaseException:  # noqa: BLE001 - whatever it is, it must not return into the code of the driver
-        traceback.print_exc()
-    finally:
-        with suppress(OSError, ValueError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(status)

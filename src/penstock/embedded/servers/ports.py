@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from penstock.embedded.supervision.process import command_words
 from penstock.errors import ComponentFailed
 
 LOOPBACK = "127.0.0.1"
@@ -22,7 +23,7 @@ MAX_RESERVATIONS = 100
 MAX_PORT = 65535
 MAX_COMMAND_LENGTH = 80
 BROKER_MODULE = "penstock.api.server"
-"""The module that a broker process runs; its environment has all settings."""
+"""The module that a broker process runs."""
 
 _reservations: deque[socket.socket] = deque()
 """Sockets on the ports that this process chose last."""
@@ -147,8 +148,9 @@ def describe_port_holder(port: int) -> str:
 
 def _describe_process(process: psutil.Process) -> str:
     for broker in (process, *process.parents()):  # a worker process is a child of its broker
-        if BROKER_MODULE in broker.cmdline():
-            home = broker.environ().get("PENSTOCK_HOME")
+        if BROKER_MODULE in command_words(broker):
+            # A broker that a supervisor forked shows the environment of the supervisor; it works in its home.
+            home = broker.environ().get("PENSTOCK_HOME") or broker.cwd()
             return f"the Penstock with the home {home} (pid {broker.pid})"
     command = shlex.join(process.cmdline()) or process.name()
     if len(command) > MAX_COMMAND_LENGTH:

@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from penstock.embedded.supervision import failures
 from penstock.embedded.supervision.process import Child, Command, process_mark, spawn, stop
+from penstock.embedded.supervision.service_fork import ServiceFork
 from penstock.errors import ComponentFailed
 
 _PROBE_INTERVAL_S = 0.05
@@ -99,10 +100,10 @@ class Program(Component):
         return process_mark(self.home, self.name)
 
 
-def start(program: Program, *, waits: bool = False) -> Child:
+def start(program: Program, *, waits: bool = False, fork: ServiceFork | None = None) -> Child:
     """Run a prepared program and append its output to its log. One that waits needs `Child.let_start`."""
     program.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return spawn(replace(program.command(), waits=waits), program.log, program.mark)
+    return spawn(replace(program.command(), waits=waits), program.log, program.mark, fork)
 
 
 @contextmanager

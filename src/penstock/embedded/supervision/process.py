@@ -7,20 +7,21 @@ asks the kernel (on Linux) for a signal when its parent dies. The kernel watches
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 import psutil
 
 from penstock.config import PREFIX
+from penstock.embedded.supervision.death_signal import request_death_signal
 from penstock.embedded.supervision.process_identity import ProcessIdentity, identify
+from penstock.embedded.supervision.service_fork import ForkCommand, ServiceFork
 from penstock.errors import ComponentFailed
 from penstock.log_format import FORMAT_VARIABLE
 from penstock.start_gate import GATE_VARIABLE
@@ -30,7 +31,6 @@ MARK_VARIABLE = "SUPERVISED_BY_PENSTOCK"
 
 MAX_OUTPUT_BYTES = 8192
 
-_PR_SET_PDEATHSIG = 1
 _POLL_S = 0.02
 _KILL_ROUNDS = 50
 
@@ -52,6 +52,7 @@ class Command:
     """
 
     argv: tuple[str, ...]
+    """Of a Python module: sys.executable, `-m`, the module and its arguments."""
     cwd: Path
     env: Mapping[str, str] = field(default_factory=dict)
     account: Account | None = None
@@ -66,7 +67,7 @@ class Command:
 class Child:
     """A running child: the leader of its own process group."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | ServiceFork
     identity: ProcessIdentity
     mark: str
     stop_signal: signal.Signals
@@ -97,46 +98,59 @@ def process_mark(home: Path, component: str) -> str:
     return f"{home}#{component}"
 
 
-def spawn(command: Command, log: Path, mark: str) -> Child:
-    """Start the command and append its output to `log`. Raises ComponentFailed when it cannot be executed."""
-    account = command.account
-    parent_pid = os.getpid()
-    prctl = _find_prctl()
-    death_signal = int(command.death_signal or command.stop_signal)
+def spawn(command: Command, log: Path, mark: str, fork: ServiceFork | None = None) -> Child:
+    """Start the command and append its output to `log`. Raises ComponentFailed when it cannot be executed.
 
-    def request_death_signal() -> None:
-        # Runs in the child after the change of user, which would have cleared the death signal.
-        if prctl is not None:
-            prctl(_PR_SET_PDEATHSIG, death_signal, 0, 0, 0)
-            if os.getppid() != parent_pid:
-                os._exit(125)
+    With a fork, which waits for a Python module, the fork runs it.
+    """
+    environment = _build_environment(command, mark)
+    with log.open("ab") as output:
+        log_offset = output.tell()
+        process = (
+            _tell_fork(fork, command, environment, log) if fork else _execute(command, environment, output)
+        )
+    identity = identify(process.pid) or ProcessIdentity(process.pid, "already gone")
+    return Child(process, identity, mark, command.stop_signal, log, log_offset)
 
+
+def _build_environment(command: Command, mark: str) -> dict[str, str]:
     inherited = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(PREFIX) or name == FORMAT_VARIABLE
     }
     gate = {GATE_VARIABLE: "1"} if command.waits else {}
-    with log.open("ab") as output:
-        log_offset = output.tell()
-        try:
-            process = subprocess.Popen(
-                command.argv,
-                cwd=command.cwd,
-                env={**inherited, **command.env, **gate, MARK_VARIABLE: mark},
-                stdin=subprocess.PIPE if command.waits else subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                process_group=0,
-                user=account.uid if account else None,
-                group=account.gid if account else None,
-                extra_groups=[] if account else None,
-                preexec_fn=request_death_signal,
-            )
-        except OSError as error:
-            raise ComponentFailed(f"Cannot run {command.argv[0]}: {error.strerror or error}") from error
-    identity = identify(process.pid) or ProcessIdentity(process.pid, "already gone")
-    return Child(process, identity, mark, command.stop_signal, log, log_offset)
+    return {**inherited, **command.env, **gate, MARK_VARIABLE: mark}
+
+
+def _tell_fork(fork: ServiceFork, command: Command, environment: Mapping[str, str], log: Path) -> ServiceFork:
+    module_arguments = command.argv[command.argv.index("-m") + 1 :]
+    death_signal = int(command.death_signal or command.stop_signal)
+    fork.run(ForkCommand(module_arguments, str(command.cwd), environment, str(log), death_signal))
+    return fork
+
+
+def _execute(command: Command, environment: Mapping[str, str], output: BinaryIO) -> subprocess.Popen[bytes]:
+    account = command.account
+    parent_pid = os.getpid()
+    death_signal = int(command.death_signal or command.stop_signal)
+    try:
+        return subprocess.Popen(
+            command.argv,
+            cwd=command.cwd,
+            env=environment,
+            stdin=subprocess.PIPE if command.waits else subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            process_group=0,
+            user=account.uid if account else None,
+            group=account.gid if account else None,
+            extra_groups=[] if account else None,
+            # Runs after the change of user, which would have cleared the death signal.
+            preexec_fn=lambda: request_death_signal(death_signal, parent_pid),
+        )
+    except OSError as error:
+        raise ComponentFailed(f"Cannot run {command.argv[0]}: {error.strerror or error}") from error
 
 
 def stop(child: Child, timeout_s: float) -> bool:
@@ -177,11 +191,16 @@ def stop_orphan(identity: ProcessIdentity, stop_signal: signal.Signals, timeout_
     return True
 
 
+def command_words(process: psutil.Process) -> list[str]:
+    """Return the command line of a process. A fork shows one text and empty words."""
+    return " ".join(process.cmdline()).split()
+
+
 def find_marked_processes(mark: str) -> list[psutil.Process]:
     """Return every running process that has this mark in its environment.
 
-    This misses servers that overwrite their environment to show a title (PostgreSQL, Valkey). They end with
-    their leader, which the pid file names.
+    This misses servers that overwrite their environment to show a title (PostgreSQL, Valkey), and forks. They
+    end with their leader, which the pid file names.
     """
     marked = []
     for process in psutil.process_iter():
@@ -210,10 +229,3 @@ def kill_marked_processes(mark: str) -> int:
                 continue
         psutil.wait_procs(marked, timeout=1)
     return total
-
-
-def _find_prctl() -> ctypes._NamedFuncPointer | None:
-    if not sys.platform.startswith("linux"):
-        return None
-    # Looked up before the fork: the forked child must not import or load anything.
-    return ctypes.CDLL(None, use_errno=True).prctl

@@ -28,6 +28,7 @@ from penstock.embedded.supervision.failures import explain_os_error
 from penstock.embedded.supervision.one_shot import OneShotTask, OneShotTaskWatcher
 from penstock.embedded.supervision.process import kill_marked_processes, process_mark, stop_orphan
 from penstock.embedded.supervision.process_identity import identify, read_pid_file
+from penstock.embedded.supervision.service_fork import ServiceFork
 from penstock.embedded.supervision.state import (
     ComponentState,
     PlatformState,
@@ -119,10 +120,12 @@ class Supervisor:
         on_state: Callable[[PlatformState], None] = lambda state: None,
         policy: RestartPolicy | None = None,
         settings: Mapping[str, object] | None = None,
+        forks: Mapping[str, ServiceFork] | None = None,
     ) -> None:
         self.home = home
         self.url = url
         self._settings = dict(settings or {})
+        self._forks = forks or {}
         self._lock = lock
         self._on_report = on_report
         self._on_state = on_state
@@ -182,7 +185,8 @@ class Supervisor:
     def _create_watcher(self, component: Component, pool: Executor) -> ComponentWatcher:
         match component:
             case Program():
-                return ProgramWatcher(component, self.home / "run", pool, self._report, self._policy)
+                fork = self._forks.get(component.name)
+                return ProgramWatcher(component, self.home / "run", pool, self._report, self._policy, fork)
             case ExternalServer():
                 return ExternalServerWatcher(component, pool, self._report, self._policy)
             case OneShotTask():

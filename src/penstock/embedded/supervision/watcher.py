@@ -22,6 +22,7 @@ from penstock.embedded.supervision.component import Component, Health, Program, 
 from penstock.embedded.supervision.failures import EXIT_NEEDS_OPERATOR
 from penstock.embedded.supervision.process import Child, kill_marked_processes, stop
 from penstock.embedded.supervision.process_identity import write_pid_file
+from penstock.embedded.supervision.service_fork import ServiceFork
 from penstock.embedded.supervision.state import ComponentState, RunState
 from penstock.errors import PenstockError
 
@@ -142,10 +143,18 @@ class ProgramWatcher(ComponentWatcher):
     """Runs a program and restarts it when it dies or hangs."""
 
     def __init__(
-        self, program: Program, run_directory: Path, pool: Executor, report: Report, policy: RestartPolicy
+        self,
+        program: Program,
+        run_directory: Path,
+        pool: Executor,
+        report: Report,
+        policy: RestartPolicy,
+        fork: ServiceFork | None = None,
     ) -> None:
         super().__init__(program, pool, report, policy)
         self.program = program
+        self._fork = fork
+        """Runs the program at its first start; without it, the first start is like the later ones."""
         self.child: Child | None = None
         self._pid_file = run_directory / f"{program.name}.pid"
         self._pending_prepare: Future[str | None] | None = None
@@ -191,7 +200,8 @@ class ProgramWatcher(ComponentWatcher):
         try:
             note = prepare.result()
             self._child_waits = self._may_start_early
-            self.child = start(self.program, waits=self._child_waits)
+            fork, self._fork = self._fork, None
+            self.child = start(self.program, waits=self._child_waits, fork=fork)
             write_pid_file(self._pid_file, self.child.identity)
         except (PenstockError, OSError) as error:
             reason = error.detail if isinstance(error, PenstockError) else f"{self.program.name}: {error}"
@@ -277,6 +287,9 @@ class ProgramWatcher(ComponentWatcher):
 
     def begin_stop(self) -> Future[bool] | None:
         """Ask the program to stop. The future completes when it has; None when the program does not run."""
+        if self._fork is not None:
+            self._fork.discard()
+            self._fork = None
         if self.child is None:
             self.state = RunState.STOPPED
             return None

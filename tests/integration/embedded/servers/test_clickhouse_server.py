@@ -202,7 +202,7 @@ def test_a_stop_waits_for_running_statements(tmp_path: Path) -> None:
             slow_query = pool.submit(client.command, "SELECT sleepEachRow(1.5) + 7 FROM numbers(1)")
             with clickhouse_connect.get_client(dsn=server.url) as observer:
                 wait_until(lambda: int(str(observer.command(count_running))) > 1, 10, "the statement runs")
-            child.process.terminate()
+            child.process.send_signal(signal.SIGTERM)
             assert slow_query.result() == 7
         assert child.process.wait(deadline_s(10)) == 0, child.read_output()
 
