@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Remove files from virtual environment $1 that Penstock never reads: jars of Spark's other parts, libraries of PyArrow for
+# Remove files from virtual environment $1 that Penstock never reads: jars and modules of Spark's other parts, libraries of PyArrow for
 # other protocols, C headers, tests of packages, and translations of the tools that build the guide.
 # The tests of the pipeline run without them. Jars for clusters (YARN, Kubernetes) stay.
 set -euo pipefail
@@ -13,7 +13,7 @@ unused_jars=(
   derby datanucleus
 )
 for name in "${unused_jars[@]}"; do rm -rf pyspark/jars/"$name"*; done
-rm -rf {pandas,pyarrow,datastore}/tests numpy/{tests,*/tests} pyspark/examples
+rm -rf {pandas,pyarrow,datastore}/tests numpy/{tests,*/tests} pyspark/{examples,ml,mllib,pandas}
 rm -rf {pyarrow,numpy/_core}/include pyarrow/{libarrow_flight,_flight}* pyarrow/src
 rm -rf sphinx/locale/*/LC_MESSAGES
 [ ! -d babel/locale-data ] || find babel/locale-data -name '*.dat' ! -name 'en*' ! -name root.dat -delete

@@ -11,6 +11,7 @@ import signal
 import sys
 from contextlib import AsyncExitStack
 
+from penstock import program_pages
 from penstock.alerts.alerts_heartbeat import HEARTBEAT_INTERVAL_S, heartbeat_path
 from penstock.alerts.delivery.sender import Sender
 from penstock.alerts.evaluation.evaluator import Evaluator
@@ -71,6 +72,7 @@ async def _run(settings: Settings) -> None:
         await evaluator.start()
         logger.info("Alert rules are evaluated every %g s", settings.alert_interval_s)
         create_home(settings.home)
+        program_pages.keep_releasing()
         path = heartbeat_path(settings.home)
         while not stopping.is_set():
             path.touch()

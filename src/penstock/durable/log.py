@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import accumulate
 from typing import NamedTuple
 
 from penstock.durable.faults import retry_if_queue_deleted
@@ -115,6 +116,15 @@ class Ack(NamedTuple):
     transaction_id: str
     status: str
     error: str | None = None
+
+
+class LeaseAcks(NamedTuple):
+    """Acks of messages of one lease in one partition, all completed."""
+
+    partition_id: int
+    group_id: int
+    lease_id: LeaseId
+    transaction_ids: list[str]
 
 
 class LiveLease(NamedTuple):
@@ -322,27 +332,63 @@ async def ack(database: Database, acks: Sequence[Ack], now: datetime | None = No
     return [receipts[item] for item in range(1, len(acks) + 1)]
 
 
+def group_by_lease(acks: Sequence[Ack]) -> list[LeaseAcks] | None:
+    """Group neighbouring acks of a lease, for `ack_completed`.
+
+    Returns None unless all are completed and no position occurs in two groups.
+    """
+    leases: list[LeaseAcks] = []
+    last_partition_id, last_group_id, last_lease_id = 0, 0, None
+    transaction_ids: list[str] = []
+    for partition_id, group_id, lease_id, transaction_id, status, _ in acks:
+        if status != "completed":
+            return None
+        if lease_id != last_lease_id or partition_id != last_partition_id or group_id != last_group_id:
+            last_partition_id, last_group_id, last_lease_id = partition_id, group_id, lease_id
+            transaction_ids = []
+            leases.append(LeaseAcks(partition_id, group_id, lease_id, transaction_ids))
+        transaction_ids.append(transaction_id)
+    positions = {(lease.partition_id, lease.group_id) for lease in leases}
+    return leases if len(positions) == len(leases) else None
+
+
 async def ack_completed(
-    database: Database, acks: Sequence[Ack], now: datetime | None = None
-) -> list[int | AckReceipt]:
-    """Ack messages that are all completed. For each, in their order: the milliseconds that it was leased, if
-    only names are missing from its receipt; else its receipt."""
+    database: Database, leases: Sequence[LeaseAcks], now: datetime | None = None
+) -> list[int | list[AckReceipt]]:
+    """Ack completed messages, by lease.
+
+    Returns for each lease the milliseconds for which it was held, if all its messages are acked now and only
+    names are missing from their receipt; else a receipt per ack.
+    """
+    transaction_ids = [transaction_id for lease in leases for transaction_id in lease.transaction_ids]
+    ends = list(accumulate([len(lease.transaction_ids) for lease in leases]))
     rows = await database.fetch(
-        "SELECT * FROM ack_completed_v1($1, $2, $3, $4, $5)",
-        [a.partition_id for a in acks],
-        [a.group_id for a in acks],
-        [a.lease_id for a in acks],
-        [a.transaction_id for a in acks],
+        "SELECT * FROM ack_completed_v1($1, $2, $3, $4, $5, $6)",
+        [lease.partition_id for lease in leases],
+        [lease.group_id for lease in leases],
+        [lease.lease_id for lease in leases],
+        ends,
+        transaction_ids,
         now,
     )
-    receipts: dict[int, int | AckReceipt] = {}
+    run_ms_by_lease: dict[int, int] = {}
+    receipts: dict[int, AckReceipt] = {}
     for items, run_ms, outcome, queue_id, queue, partition, group, released in rows:
         if outcome is None:
-            receipts.update(zip(items or (), run_ms or (), strict=True))
+            run_ms_by_lease.update(zip(items or (), run_ms or (), strict=True))
         else:
             receipt = AckReceipt(outcome, queue_id, queue, partition, group, released, run_ms[0])
             receipts.update(dict.fromkeys(items, receipt))
-    return [receipts[item] for item in range(1, len(acks) + 1)]
+    if len(run_ms_by_lease) == len(leases):
+        return [run_ms_by_lease[number] for number in range(1, len(leases) + 1)]
+    results: list[int | list[AckReceipt]] = []
+    for number, (lease, end) in enumerate(zip(leases, ends, strict=True), 1):
+        if number in run_ms_by_lease:
+            results.append(run_ms_by_lease[number])
+        else:
+            first = end - len(lease.transaction_ids) + 1
+            results.append([receipts[item] for item in range(first, end + 1)])
+    return results
 
 
 async def seconds_until_ready(

@@ -30,14 +30,15 @@ JVM_OPTIONS = (
     # A heap that starts small and gives memory back: Java's default on a machine with much memory is a young
     # generation of 120 MB, which is filled completely before the first collection.
     "-Xms48m",
-    "-XX:MaxNewSize=32m",
-    "-XX:MinHeapFreeRatio=15",
-    "-XX:MaxHeapFreeRatio=30",
+    "-XX:MaxNewSize=16m",
+    "-XX:MinHeapFreeRatio=10",
+    "-XX:MaxHeapFreeRatio=15",
+    "-XX:+UseCompactObjectHeaders",  # Java 25; others ignore it, as Spark tells them to
     # Spark loads 120 MB of classes. A smaller start value means one full collection more for each step.
     "-XX:MetaspaceSize=96m",
     "-XX:MaxMetaspaceSize=256m",
     "-XX:ReservedCodeCacheSize=64m",
-    "-XX:TrimNativeHeapInterval=60000",  # Java 17.0.9 and newer; others ignore it, as Spark tells them to
+    "-XX:TrimNativeHeapInterval=60000",  # Java 17.0.9 and newer
 )
 
 CHECKPOINT_FILE_MANAGER = (

@@ -113,11 +113,14 @@ def payloads(popped: PopResult) -> list[str]:
     return [message.payload.decode() for message in popped.messages]
 
 
-async def ack(broker: Broker, popped: PopResult, status: str = "completed") -> list[AckReceipt]:
+def acks_of(popped: PopResult, status: str = "completed") -> list[Ack]:
     lease = MessageLease.parse(popped.lease)
     assert lease is not None
-    acks = [Ack(m.partition_id, *lease, m.transaction_id, status) for m in popped.messages]
-    return await broker.ack(DEFAULT_SCOPE, acks)
+    return [Ack(m.partition_id, *lease, m.transaction_id, status) for m in popped.messages]
+
+
+async def ack(broker: Broker, popped: PopResult, status: str = "completed") -> list[AckReceipt]:
+    return await broker.ack(DEFAULT_SCOPE, acks_of(popped, status))
 
 
 async def wait_for_parked_pops(broker: Broker, count: int) -> None:

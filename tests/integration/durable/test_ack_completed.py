@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import asyncpg
 import pytest
@@ -24,6 +24,20 @@ async def acks_of(queue: QueueUnderTest, *deliveries: Delivery, group: str = "g"
         Ack(partition_id, group_id, delivery.lease_id, transaction_id, "completed", None)
         for delivery in deliveries
         for partition_id, _, transaction_id, _, _ in delivery.messages
+    ]
+
+
+async def ack_completed(database: Database, acks: list[Ack], now: datetime) -> list[int | AckReceipt]:
+    """Ack by lease, and return what each ack got."""
+    leases = log.group_by_lease(acks)
+    assert leases is not None
+    results = await log.ack_completed(database, leases, now)
+    return [
+        result
+        for lease, lease_result in zip(leases, results, strict=True)
+        for result in (
+            [lease_result] * len(lease.transaction_ids) if isinstance(lease_result, int) else lease_result
+        )
     ]
 
 
@@ -54,7 +68,7 @@ async def test_an_ack_returns_how_long_its_message_was_held(queue: QueueUnderTes
         deliveries.append(await queue.pop(partition=name))
         queue.later(10)
     acks = await acks_of(queue, *deliveries)
-    assert await log.ack_completed(queue.database, acks, queue.now) == [30, 20, 10]
+    assert await ack_completed(queue.database, acks, queue.now) == [30, 20, 10]
     for ack in acks:
         assert tuple(await position(queue.database, ack)) == (1, queue.now, None)
     assert await queue.depth() == (0, 0)
@@ -74,7 +88,7 @@ async def test_acks_off_the_fast_path_have_the_outcomes_of_the_general_path(queu
     del acks[2]  # the second of several stays unacked, so the lease stays in force
     acks[-1] = acks[-1]._replace(transaction_id="another")
     deleted = acks[-1]._replace(partition_id=10**9)
-    results = await log.ack_completed(queue.database, [*acks, deleted], queue.now)
+    results = await ack_completed(queue.database, [*acks, deleted], queue.now)
     outcomes = [
         result if isinstance(result, int) else (result.outcome, result.partition, result.lease_released)
         for result in results
@@ -89,7 +103,7 @@ async def test_acks_off_the_fast_path_have_the_outcomes_of_the_general_path(queu
     ]
     # Each ack finished its message once; the stale and the wrong one finished nothing.
     assert [(await position(queue.database, ack))["cursor"] for ack in acks] == [0, 1, 1, 1, 0]
-    repeated = await log.ack_completed(queue.database, [*acks, deleted], queue.now)
+    repeated = await ack_completed(queue.database, [*acks, deleted], queue.now)
     assert [result.outcome for result in repeated if isinstance(result, AckReceipt)] == [
         *("lease_lost", "not_leased", "lease_lost", "lease_lost", "not_leased", "lease_lost")
     ]
@@ -110,9 +124,68 @@ async def test_after_an_ack_a_position_is_ready_when_its_next_message_is(
     queue.later(1_000)
     for offset in range(6):
         [ack] = await acks_of(queue, await queue.pop())
-        assert await log.ack_completed(queue.database, [ack], queue.now) == [0]
+        assert await ack_completed(queue.database, [ack], queue.now) == [0]
         ready_at = pushed_at[offset + 1] + timedelta(milliseconds=delay_ms) if offset < 5 else queue.now
         assert tuple(await position(queue.database, ack)) == (offset + 1, ready_at, None)
+
+
+@pytest.mark.parametrize("segments", [(6, 4), (3, 3, 3, 1), (1,) * 10, (4, 6)])
+@pytest.mark.parametrize("has_own_ids", [False, True])
+@pytest.mark.parametrize("delay_ms", [0, 500])
+async def test_a_whole_lease_is_acked_at_once(
+    queue: QueueUnderTest, segments: tuple[int, ...], has_own_ids: bool, delay_ms: int
+) -> None:
+    """Leases of three messages begin and end within segments, at their ends, and cover several of them."""
+    await queue.configure(delay_ms=delay_ms)
+    pushed_at = []
+    for number, length in enumerate(segments):
+        keys: list[str | None] | None = None
+        if has_own_ids:
+            keys = [f"{number}-{index}" for index in range(length)]
+        await queue.push(*["m"] * length, keys=keys)
+        pushed_at += [queue.now] * length
+        queue.later(100)
+    queue.later(1_000)
+    for cursor in (3, 6, 9, 10):
+        acks = await acks_of(queue, await queue.pop(3))
+        queue.later(20)
+        assert await ack_completed(queue.database, acks, queue.now) == [20] * len(acks)
+        ready_at = pushed_at[cursor] + timedelta(milliseconds=delay_ms) if cursor < 10 else queue.now
+        assert tuple(await position(queue.database, acks[0])) == (cursor, ready_at, None)
+    assert await queue.depth() == (0, 0)
+
+
+async def test_other_acks_of_a_lease_have_the_outcomes_of_the_general_path(queue: QueueUnderTest) -> None:
+    """Reversed, a part, one twice, and one of another message."""
+    for name in ("reversed", "part", "twice", "other", "mixed ids"):
+        keys: list[str | None] | None = ["chosen", None, "too"] if name == "mixed ids" else None
+        await queue.push("1", "2", "3", partition=name, keys=keys)
+    by_partition = {
+        name: await acks_of(queue, await queue.pop(3, partition=name))
+        for name in ("reversed", "part", "twice", "other", "mixed ids")
+    }
+    other = by_partition["other"]
+    calls = [
+        *reversed(by_partition["reversed"]),
+        *by_partition["part"][:2],
+        *[by_partition["twice"][index] for index in (0, 0, 1)],
+        *[other[0], other[1]._replace(transaction_id="another"), other[2]],
+        *by_partition["mixed ids"],
+    ]
+    results = await ack_completed(queue.database, calls, queue.now)
+    outcomes = [
+        "fast" if isinstance(result, int) else (result.outcome, result.lease_released) for result in results
+    ]
+    assert outcomes == [
+        *[("completed", True)] * 3,
+        *[("completed", False)] * 2,
+        *[("completed", False), ("not_leased", False), ("completed", False)],
+        *[("completed", False), ("not_leased", False), ("completed", False)],
+        *[("completed", True)] * 3,
+    ]
+    cursors = [(await position(queue.database, acks[0]))["cursor"] for acks in by_partition.values()]
+    assert cursors == [3, 2, 2, 1, 3]
+    assert await queue.depth() == (0, 4)
 
 
 async def test_transaction_ids_of_clients_are_compared(queue: QueueUnderTest) -> None:
@@ -120,10 +193,10 @@ async def test_transaction_ids_of_clients_are_compared(queue: QueueUnderTest) ->
     for _ in range(2):
         delivery = await queue.pop()
         [ack] = await acks_of(queue, delivery)
-        [wrong] = await log.ack_completed(queue.database, [ack._replace(transaction_id="b")], queue.now)
+        [wrong] = await ack_completed(queue.database, [ack._replace(transaction_id="b")], queue.now)
         assert isinstance(wrong, AckReceipt)
         assert wrong.outcome == "not_leased"
-        assert await log.ack_completed(queue.database, [ack], queue.now) == [0]
+        assert await ack_completed(queue.database, [ack], queue.now) == [0]
     assert await queue.depth() == (0, 0)
 
 
@@ -143,7 +216,7 @@ async def test_an_ack_that_waited_for_its_position_reads_it_again(queue: QueueUn
             await other.execute(
                 "UPDATE positions SET lease_id = $2 WHERE partition_id = $1", acks[1].partition_id, new_id()
             )
-            acking = asyncio.create_task(log.ack_completed(queue.database, acks, queue.now))
+            acking = asyncio.create_task(ack_completed(queue.database, acks, queue.now))
 
             await wait_for_lock_waiters(queue.database, 1)
         extended, lost, unchanged = await acking
@@ -164,8 +237,7 @@ async def test_concurrent_acks_of_one_lease_finish_all_its_messages(queue: Queue
         async with other.transaction():
             await other.execute("SELECT 1 FROM positions FOR UPDATE")
             acking = [
-                asyncio.create_task(log.ack_completed(queue.database, [ack], queue.now))
-                for ack in reversed(acks)
+                asyncio.create_task(ack_completed(queue.database, [ack], queue.now)) for ack in reversed(acks)
             ]
             await wait_for_lock_waiters(queue.database, 2)
         results = [result for call in await asyncio.gather(*acking) for result in call]
@@ -186,7 +258,7 @@ async def test_acks_of_the_same_messages_in_opposite_order_do_not_deadlock(queue
         even_in_force = [stale[i] if i % 2 else acks[i] for i in range(12)]
         results = await asyncio.gather(
             *(
-                log.ack_completed(queue.database, call, queue.now)
+                ack_completed(queue.database, call, queue.now)
                 for call in (odd_in_force, even_in_force[::-1], acks, acks[::-1])
             )
         )
@@ -221,7 +293,9 @@ async def fast_ack_scans(filled: Filled) -> list[Scan]:
                 for row in rows
             ]
             watched.take()
-            results = await log.ack_completed(watched, acks)  # type: ignore[arg-type]
+            leases = log.group_by_lease(acks)
+            assert leases is not None
+            results = await log.ack_completed(watched, leases)  # type: ignore[arg-type]
             assert [type(result) for result in results] == [int] * 10
             scans = watched.take()
         return scans

@@ -209,19 +209,21 @@ class Acks:
         return split_results(requests, receipts)
 
     async def _ack(self, acks: Sequence[Ack]) -> list[AckReceipt]:
-        # `ack_completed` handles one completed message per partition; everything else goes through `ack`.
-        if len({ack.partition_id for ack in acks}) < len(acks):
-            return await log.ack(self._context.database, acks)
-        labels = self._label_cache.find(acks)
-        if labels is None or [ack.status for ack in acks].count("completed") < len(acks):
+        # `ack_completed` handles completed messages of known names; everything else goes through `ack`.
+        leases = log.group_by_lease(acks)
+        labels = None if leases is None else self._label_cache.find(leases)
+        if leases is None or labels is None:
             receipts = await log.ack(self._context.database, acks)
             self._label_cache.add(acks, receipts)
             return receipts
-        completed = await log.ack_completed(self._context.database, acks)
-        return [
-            AckReceipt("completed", *names, True, result) if isinstance(result, int) else result
-            for names, result in zip(labels, completed, strict=True)
-        ]
+        receipts = []
+        results = await log.ack_completed(self._context.database, leases)
+        for lease, names, result in zip(leases, labels, results, strict=True):
+            if isinstance(result, int):
+                receipts += [AckReceipt("completed", *names, True, result)] * len(lease.transaction_ids)
+            else:
+                receipts += result
+        return receipts
 
     async def _execute_extends(
         self, key: Hashable, requests: Sequence[tuple[MessageLease, int]]

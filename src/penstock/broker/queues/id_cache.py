@@ -22,7 +22,7 @@ from penstock.broker.queues.name_registry import RUN_QUEUE_ERROR, QueueNameRegis
 from penstock.caller import CallerQuotas
 from penstock.durable import log
 from penstock.durable.catalog import QueueCatalog
-from penstock.durable.log import Ack, AckReceipt, GroupId, PartitionId, PartitionName
+from penstock.durable.log import Ack, AckReceipt, GroupId, LeaseAcks, PartitionId, PartitionName
 from penstock.durable.pool import Database
 from penstock.durable.stored_messages import StoredMessages
 from penstock.model import CreationLimits, Scope
@@ -244,11 +244,11 @@ class AckLabelCache:
     def __init__(self) -> None:
         self._labels: dict[tuple[int, int], AckLabels] = {}
 
-    def find(self, acks: Sequence[Ack]) -> list[AckLabels] | None:
-        """Return the labels of each ack if all of them are cached."""
+    def find(self, leases: Sequence[LeaseAcks]) -> list[AckLabels] | None:
+        """Return the labels of the acks of each lease if all of them are cached."""
         labels = self._labels
         try:
-            return [labels[ack.partition_id, ack.group_id] for ack in acks]
+            return [labels[lease.partition_id, lease.group_id] for lease in leases]
         except KeyError:
             return None
 

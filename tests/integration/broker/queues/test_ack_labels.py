@@ -9,10 +9,10 @@ import pytest
 from penstock.broker.broker import Broker
 from penstock.broker.self_metrics.queue_metrics import QueueTally
 from penstock.durable import log
-from penstock.durable.log import Ack, AckReceipt
+from penstock.durable.log import Ack, AckReceipt, LeaseAcks
 from penstock.durable.pool import Database
 from penstock.model import DEFAULT_SCOPE, Scope
-from tests.integration.broker.brokers import Brokers, ack, pop, push
+from tests.integration.broker.brokers import Brokers, ack, acks_of, pop, push
 
 
 @pytest.fixture
@@ -25,9 +25,9 @@ def ack_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         calls.append("ack")
         return await original_ack(database, acks)
 
-    async def ack_completed(database: Database, acks: Sequence[Ack]) -> list[int | AckReceipt]:
+    async def ack_completed(database: Database, leases: Sequence[LeaseAcks]) -> list[int | list[AckReceipt]]:
         calls.append("ack_completed")
-        return await original_ack_completed(database, acks)
+        return await original_ack_completed(database, leases)
 
     monkeypatch.setattr(log, "ack", ack)
     monkeypatch.setattr(log, "ack_completed", ack_completed)
@@ -48,14 +48,31 @@ async def test_labels_are_read_once_per_partition_and_group(broker: Broker, ack_
     assert ack_calls == ["ack", "ack_completed", "ack", "ack_completed", "ack"]
 
 
-async def test_only_single_completed_messages_use_ack_completed(broker: Broker, ack_calls: list[str]) -> None:
+async def test_only_completed_messages_use_ack_completed(broker: Broker, ack_calls: list[str]) -> None:
     await push(broker, "1", "2", "3", "4")
     assert await ack_one(broker) == ("completed", "q", "Default", True)
     assert await ack_one(broker, status="retry") == ("retry", "q", "Default", True)
     held = await pop(broker, batch=2)
-    assert {result.outcome for result in await ack(broker, held)} == {"completed"}
+    results = await ack(broker, held)
+    assert [(r.outcome, r.queue, r.partition, r.lease_released) for r in results] == [
+        ("completed", "q", "Default", True)
+    ] * 2
     assert await ack_one(broker) == ("completed", "q", "Default", True)
-    assert ack_calls == ["ack", "ack", "ack", "ack_completed"]
+    assert ack_calls == ["ack", "ack", "ack_completed", "ack_completed"]
+
+
+async def test_acks_of_one_position_under_two_leases_use_ack(broker: Broker, ack_calls: list[str]) -> None:
+    """Neither function may change a position twice in one statement."""
+    await push(broker, "1")
+    await ack_one(broker)
+    await push(broker, "2")
+    lost = await pop(broker)
+    await broker.release_lease(DEFAULT_SCOPE, lost)
+    held = await pop(broker)
+    receipts = await broker.ack(DEFAULT_SCOPE, acks_of(lost) + acks_of(held))
+    outcomes = [receipt.outcome for receipt in receipts]
+    assert outcomes == ["lease_lost", "completed"]
+    assert ack_calls == ["ack", "ack"]
 
 
 async def test_leases_are_never_cached(broker: Broker, ack_calls: list[str]) -> None:

@@ -28,7 +28,9 @@ BEGIN
        AND (SELECT count(DISTINCT k) FROM unnest(p_partition_ids) k) = cardinality(p_partition_ids) THEN
         RETURN QUERY
         WITH acked AS MATERIALIZED (
-            SELECT * FROM ack_completed_v1(p_partition_ids, p_group_ids, p_lease_ids, p_transaction_ids, p_now)
+            SELECT * FROM ack_completed_v1(p_partition_ids, p_group_ids, p_lease_ids,
+                                           array(SELECT generate_series(1, cardinality(p_partition_ids))),
+                                           p_transaction_ids, p_now)
         )
         SELECT ARRAY[i.item], 'completed', q.id, q.name, t.name, g.name, true, i.run_ms
         FROM acked s CROSS JOIN LATERAL unnest(s.items, s.run_ms) AS i (item, run_ms)
