@@ -1,4 +1,7 @@
-"""Requests and results of the broker, independent of HTTP. An ack and its receipt are those of the log."""
+"""Requests and results of the broker, independent of HTTP. An ack and its receipt are those of the log.
+
+Single messages are msgspec's structs, which take a third of the time of dataclasses to create.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import uuid_utils
+from msgspec import Struct
 
 from penstock.caller import environment_prefix
 from penstock.durable.log import Ack, AckReceipt
@@ -25,8 +29,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
-class NewMessage:
+class NewMessage(Struct):
     """One message to push."""
 
     queue: str
@@ -36,8 +39,7 @@ class NewMessage:
     trace_id: uuid.UUID | None = None
 
 
-@dataclass(slots=True)
-class PushResult:
+class PushResult(Struct):
     """The result of one pushed message."""
 
     status: str
@@ -50,8 +52,7 @@ class PushResult:
     """Set if the push was deferred."""
 
 
-@dataclass(slots=True)
-class Message:
+class Message(Struct):
     """A message delivered to a consumer."""
 
     message_id: str

@@ -136,18 +136,21 @@ def _inline_references(schema: object, definitions: dict[str, object]) -> object
     return {key: _inline_references(value, definitions) for key, value in schema.items() if key != "$defs"}
 
 
+PATH_SEGMENTS = ("queue", "consumerGroup")
+
+
 def check_name(field: str, name: str) -> str:
     """Return the name if it is valid: 1 to 255 characters, none of them a control character.
 
     Names of queues and consumer groups are parts of URL paths, so they have no slash.
     """
-    is_path_segment = field in ("queue", "consumerGroup")
-    if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable() or (is_path_segment and "/" in name):
-        rule = f"Use 1 to {MAX_NAME_LENGTH} printable characters" + (
-            " without a slash." if is_path_segment else "."
-        )
-        raise InvalidRequest(f"{field} {shorten(name)!r} is not a valid name. {rule}", field=field)
-    return name
+    is_valid = 0 < len(name) <= MAX_NAME_LENGTH and name.isprintable()
+    if is_valid and ("/" not in name or field not in PATH_SEGMENTS):
+        return name
+    rule = f"Use 1 to {MAX_NAME_LENGTH} printable characters" + (
+        " without a slash." if field in PATH_SEGMENTS else "."
+    )
+    raise InvalidRequest(f"{field} {shorten(name)!r} is not a valid name. {rule}", field=field)
 
 
 def check_batch_size(field: str, count: int) -> None:

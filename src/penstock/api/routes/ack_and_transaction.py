@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -34,7 +35,7 @@ from penstock.api.schemas.message_bodies import (
     transaction_decoder,
 )
 from penstock.api.services import Services, get_services
-from penstock.broker.messages import Ack, AckReceipt, MessageLease, NewMessage
+from penstock.broker.messages import Ack, AckReceipt, DeferralReceipt, MessageLease, NewMessage
 from penstock.broker.overload.load import Decision
 from penstock.broker.queues.ack import Acks, TransactionResult
 from penstock.caller import AccessScope, Caller
@@ -66,26 +67,24 @@ class _AckRequest(PendingRequest):
         """Build the response. A rejected ack raises LeaseLost, unless it is one of a batch."""
         results = self.results
         has_invalid = bool(results)
+        last, success, error, is_dead = None, False, None, False
+        deferrals: list[DeferralReceipt] = []
         for index, ack, receipt in zip(self.indexes, self.acks, result, strict=True):
-            success = receipt.success
-            if not success and not self.is_batch:
-                raise LeaseLost(ERROR_TEXTS[receipt.outcome], transactionId=ack.transaction_id)
+            if receipt is not last:  # messages of one lease share their receipt
+                last, success, is_dead = receipt, receipt.success, receipt.outcome == "dead"
+                error = None if success else ERROR_TEXTS[receipt.outcome]
+                _, _, queue, partition, _, lease_released, _, deferral = receipt
+                if not success and not self.is_batch:
+                    raise LeaseLost(ERROR_TEXTS[receipt.outcome], transactionId=ack.transaction_id)
             item = AckResult(
-                index,
-                ack.transaction_id,
-                success,
-                None if success else ERROR_TEXTS[receipt.outcome],
-                receipt.queue,
-                receipt.partition,
-                receipt.lease_released,
-                receipt.outcome == "dead",
+                index, ack.transaction_id, success, error, queue, partition, lease_released, is_dead
             )
-            if receipt.deferral is not None:
-                set_deferral(item, receipt.deferral)
+            if deferral is not None:
+                set_deferral(item, deferral)
+                deferrals.append(deferral)
             results.append(item)
         if has_invalid:
             results.sort(key=lambda item: item.index)
-        deferrals = [receipt.deferral for receipt in result if receipt.deferral is not None]
         return deferred_response(deferrals, results) if deferrals else HotResponse(200, encode(results))
 
     def span_attributes(self) -> Mapping[str, str | int]:
@@ -243,7 +242,9 @@ def _read_ack(body: AckBody, lease: MessageLease) -> Ack:
     request_parsing.check_name("transactionId", body.transactionId)
     status = "completed" if body.status == "success" else body.status
     error = body.error.replace("\0", "") if body.error else None
-    return Ack(_parse_id("partitionId", body.partitionId), *lease, body.transactionId, status, error)
+    partition_id = _parse_id("partitionId", body.partitionId)
+    group_id, lease_id = lease
+    return Ack(partition_id, group_id, lease_id, body.transactionId, status, error)
 
 
 def _parse_lease(text: str | None) -> MessageLease:
@@ -257,6 +258,7 @@ def _parse_lease(text: str | None) -> MessageLease:
     return lease
 
 
+@lru_cache(maxsize=1_000)
 def _parse_id(name: str, text: str) -> int:
     if not request_parsing.is_decimal(text):
         raise _not_from_a_message(name, text)

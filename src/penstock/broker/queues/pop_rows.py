@@ -11,6 +11,9 @@ from penstock.broker.messages import Message
 from penstock.encryption import PayloadCipher
 from penstock.trace_context import TRACED_MARK, split_context
 
+HIGHEST_MARK = TRACED_MARK
+"""No payload that is stored as it was pushed starts with this byte or a lower one: it is JSON text."""
+
 
 class PopRow(Protocol):
     """A row of `pop_v1` or `pop_single_v1`, read by column name or position."""
@@ -25,10 +28,9 @@ def read_single(rows: list[PopRow], cipher: PayloadCipher) -> list[Message]:
     messages: list[Message] = []
     for _, _, _, message_id, transaction_id, trace_id, payload, *rest in rows:
         if message_id is not None:
-            payload = cipher.decrypt(payload)
             message = Message(message_id, transaction_id or message_id, trace_id, payload, *rest)
-            if payload[:1] == TRACED_MARK:
-                message.payload, message.traceparent = split_context(payload)
+            if payload[:1] <= HIGHEST_MARK:
+                _open_payload(message, cipher)
             messages.append(message)
     return messages
 
@@ -55,7 +57,6 @@ def read_batch(rows: list[PopRow], cipher: PayloadCipher) -> list[Message]:
             if finished and any(r.lower <= offset < r.upper for r in finished):
                 continue
             id_text = str(message_id)
-            payload = cipher.decrypt(payload)
             message = Message(
                 id_text,
                 transaction_id or id_text,
@@ -66,7 +67,12 @@ def read_batch(rows: list[PopRow], cipher: PayloadCipher) -> list[Message]:
                 partition,
                 attempts.get(str(offset), 0) if attempts else 0,
             )
-            if payload[:1] == TRACED_MARK:
-                message.payload, message.traceparent = split_context(payload)
+            if payload[:1] <= HIGHEST_MARK:
+                _open_payload(message, cipher)
             messages.append(message)
     return messages
+
+
+def _open_payload(message: Message, cipher: PayloadCipher) -> None:
+    """Decrypt a stored payload, if it is encrypted, and take the trace context from it, if it has one."""
+    message.payload, message.traceparent = split_context(cipher.decrypt(message.payload))
