@@ -9,8 +9,8 @@
 -- p_finished and p_returned include the messages finished and returned before. A caller that ends the lease passes no
 -- lease. p_next_offset is the end of the partition, for callers that have the partition locked; others leave it out,
 -- and the next pop finds that the position is empty.
--- Only two functions repeat the rule, because calling this one would slow them down: ack_completed_v1 for a lease of
--- one message, and pop_v1 with auto-ack. test_position_state compares them with it.
+-- Only two functions repeat the rule, because calling this one would slow them down: ack_completed_v1 for whole leases,
+-- and pop_v1 with auto-ack. test_position_state compares them with it.
 -- Cost: at most one index probe of the log. A set-returning SQL function, so that the planner can inline it.
 CREATE OR REPLACE FUNCTION next_position_state_v1(
     p_partition_id bigint, p_cursor bigint, p_finished int8multirange, p_delay_ms bigint, p_now timestamptz,
