@@ -70,7 +70,9 @@ class ServiceFork:
 
     def run(self, command: ForkCommand) -> None:
         """Tell the fork what to run. Its standard input ends when `stdin` is closed here."""
-        self.stdin.write(command.to_line())
+        rest = memoryview(command.to_line())
+        while rest:  # a signal may interrupt the write of a large environment
+            rest = rest[self.stdin.write(rest) :]
 
     def discard(self) -> None:
         """End a fork that got no command."""

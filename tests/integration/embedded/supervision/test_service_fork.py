@@ -55,7 +55,7 @@ for line in sys.stdin:
     match line.split():
         case ["run", argument]:
             argv = (sys.executable, "-m", "forked_service", argument)
-            command = Command(argv, directory, {"SETTING": "two words"}, waits=True)
+            command = Command(argv, directory, {"SETTING": "two words", "LARGE": "x" * 100_000}, waits=True)
             child = spawn(command, directory / "log", "the mark", fork)
         case ["start"]:
             child.let_start()
@@ -126,6 +126,7 @@ def test_a_fork_has_only_the_arguments_files_and_variables_of_its_command(
     environment = facts["environment"]
     assert (environment["SETTING"], environment["INHERITED"]) == ("two words", NO_TEXT)
     assert environment["SUPERVISED_BY_PENSTOCK"] == "the mark"
+    assert len(environment["LARGE"]) == 100_000, "more than fits into the pipe at once"
     assert "PENSTOCK_PORT" not in environment
     assert command_words(supervisor.fork) == [sys.executable, "-m", "forked_service", "7"]
 
