@@ -23,7 +23,7 @@ NO_TEXT = os.fsdecode(b"caf\xe9")
 """The value of a variable that is not UTF-8."""
 
 SERVICE = """
-import atexit, json, os, sys, threading, time
+import atexit, json, os, signal, sys, threading
 from penstock.start_gate import wait_for_start
 
 secret = sys.modules["__main__"].__dict__.get("PARENTS_VARIABLE")
@@ -34,9 +34,9 @@ print(json.dumps(facts), flush=True)
 wait_for_start()
 print("started", flush=True)
 atexit.register(print, "exit handler")
-threading.Thread(target=lambda: (time.sleep(0.1), print("thread")), daemon=False).start()
-if sys.argv[1] == "sleep":
-    time.sleep(600)
+threading.Thread(target=lambda: (threading.main_thread().join(), print("thread")), daemon=False).start()
+if sys.argv[1] == "pause":
+    signal.pause()
 sys.exit(int(sys.argv[1]))
 """
 
@@ -143,7 +143,7 @@ def test_a_fork_waits_for_its_servers_and_ends_as_a_python_process_does(
 
 
 def test_a_fork_stops_on_the_signal_of_its_command(supervisor: SupervisorProcess) -> None:
-    supervisor.send("run sleep")
+    supervisor.send("run pause")
     supervisor.wait_for_log(1)
     supervisor.send("start")
     supervisor.wait_for_log(2)
@@ -160,7 +160,7 @@ def test_a_fork_without_a_command_can_be_discarded(supervisor: SupervisorProcess
 
 @pytest.mark.parametrize("commands", [0, 1, 2], ids=["waiting", "loaded", "started"])
 def test_a_fork_ends_when_the_supervisor_is_killed(supervisor: SupervisorProcess, commands: int) -> None:
-    for number, command in enumerate(["run sleep", "start"][:commands]):
+    for number, command in enumerate(["run pause", "start"][:commands]):
         supervisor.send(command)
         supervisor.wait_for_log(number + 1)
     supervisor.process.kill()
