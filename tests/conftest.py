@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,15 +14,34 @@ from penstock.embedded.servers.clickhouse import ClickHouse
 from penstock.embedded.servers.java import find_java
 from penstock.embedded.servers.ports import any_free_port
 from penstock.embedded.supervision.component import running
+from tests import spark_classes
 from tests.deadlines import deadline_s, slowness
 from tests.directories import memory_directory, temporary_directory
 from tests.distribution import FileScheduling, starting_order
 from tests.redis_databases import RedisDatabases
 from tests.unsynced_servers import UnsyncedPostgres, UnsyncedValkey
 
+ARCHIVE_CREATION = pytest.StashKey[subprocess.Popen[bytes] | None]()
+
 
 def pytest_report_header() -> str:
     return f"slowness: {slowness():.1f} (deadlines of tests are multiplied by it)"
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Create the archive of Spark's classes beside a run of all tests; single tests do without."""
+    if session.config.getoption("numprocesses", None):
+        session.config.stash[ARCHIVE_CREATION] = spark_classes.start_creation()
+
+
+def pytest_runtest_setup() -> None:
+    spark_classes.use_archive()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    creation = session.config.stash.get(ARCHIVE_CREATION, None)
+    if creation is not None:
+        spark_classes.end_creation(creation)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -52,5 +52,6 @@ if [ "$requirements" = requirements-dev.txt ]; then
   pip install --no-deps --target "$venv/moto" -r requirements-moto.txt || fail
 fi
 tools/slim.sh "$venv"
+rm -f "$venv"/spark-classes*  # of the tests: it names the jars that were installed before
 echo "$checksum" > "$stamp_file"
 echo "Setup: done ($(du -sm "$venv" | cut -f1) MB in $venv)"
