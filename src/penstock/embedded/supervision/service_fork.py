@@ -69,10 +69,17 @@ class ServiceFork:
         self._wait_lock = threading.Lock()
 
     def run(self, command: ForkCommand) -> None:
-        """Tell the fork what to run. Its standard input ends when `stdin` is closed here."""
+        """Tell the fork what to run. Its standard input ends when `stdin` is closed here.
+
+        Raises BrokenPipeError if it has ended.
+        """
         rest = memoryview(command.to_line())
-        while rest:  # a signal may interrupt the write of a large environment
-            rest = rest[self.stdin.write(rest) :]
+        try:
+            while rest:  # a signal may interrupt the write of a large environment
+                rest = rest[self.stdin.write(rest) :]
+        except BrokenPipeError:
+            self.discard()
+            raise
 
     def discard(self) -> None:
         """End a fork that got no command."""

@@ -56,7 +56,10 @@ for line in sys.stdin:
         case ["run", argument]:
             argv = (sys.executable, "-m", "forked_service", argument)
             command = Command(argv, directory, {"SETTING": "two words", "LARGE": "x" * 100_000}, waits=True)
-            child = spawn(command, directory / "log", "the mark", fork)
+            try:
+                child = spawn(command, directory / "log", "the mark", fork)
+            except BrokenPipeError:
+                print("ended", fork.poll(), flush=True)
         case ["start"]:
             child.let_start()
         case ["wait"]:
@@ -155,6 +158,14 @@ def test_a_fork_stops_on_the_signal_of_its_command(supervisor: SupervisorProcess
 def test_a_fork_without_a_command_can_be_discarded(supervisor: SupervisorProcess) -> None:
     supervisor.send("discard")
     assert supervisor.read_line() == "0"
+    wait_for_end(supervisor.fork)
+
+
+def test_a_fork_that_was_killed_before_its_command_is_reported(supervisor: SupervisorProcess) -> None:
+    supervisor.fork.kill()
+    wait_until(lambda: supervisor.fork.status() == psutil.STATUS_ZOMBIE, deadline_s(10), "the fork is killed")
+    supervisor.send("run 7")
+    assert supervisor.read_line() == f"ended {-signal.SIGKILL}"
     wait_for_end(supervisor.fork)
 
 
