@@ -1,6 +1,6 @@
 """Requests and results of the broker, independent of HTTP. An ack and its receipt are those of the log.
 
-Single messages are msgspec's structs, which take a third of the time of dataclasses to create.
+Single messages are msgspec's structs, which are created in half of the time of dataclasses.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Command:
     """
 
     argv: tuple[str, ...]
-    """Of a Python module: sys.executable, `-m`, the module and its arguments."""
+    """The program and its arguments. A fork runs Python modules only: sys.executable, `-m` and the module."""
     cwd: Path
     env: Mapping[str, str] = field(default_factory=dict)
     account: Account | None = None
